@@ -61,7 +61,8 @@ class Recording:
     `path` is the BIDS path of its file or directory (of the lowest split of a chain), `zarr`
     the store's path, `modality` its suffix; `members` are the files that hold it, those of a
     directory or a split chain all; `split_members` their paths when it is a split chain.
-    `conflict` names the recording that owns the same store name, when another one does.
+    `conflict` names the recording that owns the same store name, when another one does;
+    `refused` is a sentence that says why no byte of it may be read, where that is so.
     """
 
     path: str
@@ -73,6 +74,7 @@ class Recording:
     sidecars: Sidecars = field(default_factory=Sidecars)
     split_members: tuple[str, ...] = ()
     conflict: str | None = None
+    refused: str | None = None
 
     @property
     def size(self) -> int:

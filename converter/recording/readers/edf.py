@@ -1,0 +1,220 @@
+"""EDF, EDF+, BDF and BDF+: data records of 16-bit or 24-bit samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.recording.local import LocalRecording
+from converter.recording.readers import spelling
+from converter.recording.readers.binary import PIECE_BYTES, SampleFile, Scratch, check_bounds
+from converter.recording.readers.edf_header import Signal, check_continuous, read_header
+from converter.recording.signal import (
+    Channel,
+    SignalGroup,
+    SourceFacts,
+    by_native_rate,
+    distinct_labels,
+)
+
+LONG_RECORD_BYTES = 8 << 20  # longer records are read signal by signal, never as a whole
+_TRIGGERS = frozenset({"status", "trigger"})
+# The low 16 bits of a BioSemi status word are the trigger inputs, bit 16 marks a new epoch;
+# above them lie states of the amplifier (speed mode, CMS in range, battery). MNE serves the
+# same 17 bits.
+STATUS_MASK = (1 << 17) - 1
+
+# First words of EDF+ labels ("EEG Fpz-Cz", "Resp nasal") that tell a BIDS channel type.
+_LABEL_TYPES = {
+    "eeg": "EEG",
+    "eog": "EOG",
+    "heog": "HEOG",
+    "veog": "VEOG",
+    "ecg": "ECG",
+    "ekg": "ECG",
+    "emg": "EMG",
+    "resp": "RESP",
+    "temp": "TEMP",
+    "sound": "AUDIO",
+}
+
+
+def _channel(signal: Signal, label: str, modality: str) -> Channel:
+    prefilter = signal.prefilter or "n/a"
+    if signal.label.casefold() in _TRIGGERS:
+        return Channel(label, "TRIG", "n/a", prefilter=prefilter, discrete=True)
+    unit = spelling.unit(signal.dimension)
+    scaling = signal.scaling()
+    kind = _type_of_label(signal.label, modality) or spelling.default_type(modality, unit)
+    if scaling is None:
+        return Channel(label, kind, "n/a", prefilter=prefilter)
+    gain, offset = scaling
+    return Channel(label, kind, unit, float(gain), float(offset), prefilter)
+
+
+def _type_of_label(label: str, modality: str) -> str | None:
+    """Type told by an EDF+ label; intracranial exports call their contacts EEG, too."""
+    word = re.match(r"[A-Za-z]+", label)
+    kind = _LABEL_TYPES.get(word[0].casefold()) if word else None
+    return None if kind == "EEG" and modality == "ieeg" else kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Signals of one group that lie side by side in a record: rows `row:row + n_signals`."""
+
+    row: int
+    n_signals: int
+    first_sample: int
+
+
+def _runs(signals: Sequence[Signal]) -> list[_Run]:
+    runs: list[_Run] = []
+    for row, signal in enumerate(signals):
+        last = runs[-1] if runs else None
+        if last and signal.first_sample == last.first_sample + last.n_signals * signal.samples:
+            runs[-1] = _Run(last.row, last.n_signals + 1, last.first_sample)
+        else:
+            runs.append(_Run(row, 1, signal.first_sample))
+    return runs
+
+
+class EdfSource:
+    """An open EDF or BDF file: one group per native rate, samples as int16 or int32.
+
+    Gain and offset come from the header's physical and digital ranges. Where a range is
+    missing or has no extent, samples are served as stored (gain 1, offset 0, unit "n/a"). A
+    Status or Trigger signal is a discrete TRIG channel of stored integers, in BDF of the 17
+    bits that `STATUS_MASK` keeps. Memory: a megabyte or one data record of at most eight, and
+    the block returned.
+    """
+
+    def __init__(self, path: Path, modality: str) -> None:
+        self._file = SampleFile(path)
+        try:
+            self.header = read_header(self._file)
+            if self.header.discontinuous:
+                check_continuous(self._file, self.header)
+        except BaseException:
+            self.close()
+            raise
+        header = self.header
+        self._long_records = header.record_bytes > LONG_RECORD_BYTES
+        self._records_at_once = max(1, PIECE_BYTES // header.record_bytes)
+        self._out_is_24_bit = header.sample_bytes == 3
+        self._bytes = Scratch(np.uint8)
+        self._out = Scratch(np.int32 if self._out_is_24_bit else np.int16)
+        signals = header.data_signals
+        labels = distinct_labels(
+            signal.label or f"signal {index + 1}" for index, signal in enumerate(signals)
+        )
+        rates = [Fraction(signal.samples) / header.duration for signal in signals]
+        self._members: list[list[Signal]] = []
+        groups = []
+        for rate, members in by_native_rate(rates):
+            self._members.append([signals[index] for index in members])
+            spr = signals[members[0]].samples
+            groups.append(
+                SignalGroup(
+                    rate=rate,
+                    n_samples=spr * header.n_records,
+                    channels=tuple(_channel(signals[i], labels[i], modality) for i in members),
+                    granule=1 if self._long_records else spr,
+                )
+            )
+        self._runs = [_runs(members) for members in self._members]
+        self.groups: tuple[SignalGroup, ...] = tuple(groups)
+        self.facts = SourceFacts(
+            format=header.format,
+            header_signals=len(header.signals),
+            omitted=tuple(signal.label for signal in header.signals if signal.is_annotation),
+            technical={
+                "data_records": header.n_records,
+                "record_duration_s": float(header.duration),
+            },
+        )
+
+    def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
+        """Samples `start:stop` of a group as (n_channels, stop - start), int16 or int32."""
+        check_bounds(start, stop, self.groups[group].n_samples)
+        members = self._members[group]
+        spr = members[0].samples
+        out = self._out.array(len(members), stop - start)
+        at = start
+        while at < stop:
+            record, first = divmod(at, spr)
+            target = out[:, at - start :]
+            if self._long_records or first or stop - at < spr:
+                last = min(spr, first + stop - at)
+                self._read_within(members, record, first, last, target)
+                at += last - first
+            else:
+                count = min(self._records_at_once, (stop - at) // spr)
+                self._read_records(self._runs[group], record, count, spr, target)
+                at += count * spr
+        if self._out_is_24_bit:
+            for row, channel in enumerate(self.groups[group].channels):
+                if channel.discrete:
+                    out[row] &= STATUS_MASK
+        return out
+
+    def _read_records(
+        self, runs: Sequence[_Run], record: int, count: int, spr: int, target: NDArray[Any]
+    ) -> None:
+        """Copy all samples of `count` records, row by row, to the start of `target`."""
+        width = self.header.record_samples
+        records = self._stored(record * width, count * width).reshape(count, width)
+        for run in runs:
+            stored = records[:, run.first_sample : run.first_sample + run.n_signals * spr]
+            rows = target[run.row : run.row + run.n_signals, : count * spr]
+            self._convert(
+                stored.reshape(count, run.n_signals, spr).transpose(1, 0, 2),
+                rows.reshape(run.n_signals, count, spr),
+            )
+
+    def _read_within(
+        self, members: Sequence[Signal], record: int, first: int, last: int, target: NDArray[Any]
+    ) -> None:
+        """Copy samples `first:last` of one record, row by row, to the start of `target`."""
+        for signal, row in zip(members, target, strict=True):
+            at = record * self.header.record_samples + signal.first_sample + first
+            self._convert(self._stored(at, last - first), row[: last - first])
+
+    def _stored(self, first: int, count: int) -> NDArray[Any]:
+        """Samples `first:first + count` of the whole file, in file order.
+
+        24-bit samples are the upper three bytes of 32-bit words that overlap: each begins
+        one byte before its sample.
+        """
+        width = self.header.sample_bytes
+        raw = self._bytes.array(4 + count * width)
+        self._file.fill(raw[4:], self.header.data_offset + first * width)
+        if width == 2:
+            return np.ndarray((count,), "<i2", raw.data, 4)
+        return np.ndarray((count,), "<i4", raw.data, 3, (3,))
+
+    def _convert(self, stored: NDArray[Any], target: NDArray[Any]) -> None:
+        if self._out_is_24_bit:
+            np.right_shift(stored, 8, out=target)
+        else:
+            target[...] = stored
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._file.close()
+
+
+def open_edf(recording: LocalRecording) -> EdfSource:
+    """Open an EDF, EDF+, BDF or BDF+ file; its content tells which.
+
+    Raises RecordingError: CORRUPT_OR_TRUNCATED on a header that cannot be or that the file
+    does not hold, EMPTY_RECORDING without signals, NOT_CONTINUOUS on gaps between records.
+    """
+    return EdfSource(recording.file, recording.modality)

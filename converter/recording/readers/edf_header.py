@@ -1,0 +1,262 @@
+"""The header of EDF, EDF+, BDF and BDF+ files, and the clock of their data records.
+
+Layout after Kemp et al. 1992 (EDF), Kemp and Olivan 2003 (EDF+) and BioSemi (BDF).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate
+
+from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.readers import spelling
+from converter.recording.readers.binary import SampleFile
+
+FIXED_BYTES = 256  # the header's fixed part, and its part for each signal
+# Width of each field of the fixed part and of the part per signal, in file order.
+_FIXED_FIELDS = {
+    "version": 8,
+    "patient": 80,
+    "recording": 80,
+    "date": 8,
+    "time": 8,
+    "header_bytes": 8,
+    "reserved": 44,
+    "records": 8,
+    "duration": 8,
+    "signals": 4,
+}
+_SIGNAL_FIELDS = {
+    "label": 16,
+    "transducer": 80,
+    "dimension": 8,
+    "physical_min": 8,
+    "physical_max": 8,
+    "digital_min": 8,
+    "digital_max": 8,
+    "prefilter": 80,
+    "samples": 8,
+    "reserved": 32,
+}
+_ANNOTATIONS = frozenset({"edf annotations", "bdf annotations"})
+_ONSET = re.compile(rb"([+-]\d{1,15}(?:\.\d{1,15})?)[\x14\x15]")
+_ONSET_BYTES = 64  # more than the first onset of a record can take
+_ONSET_ROUNDING = Fraction(1, 1000)  # onsets are often printed with three decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One signal of the header; `samples` and `first_sample` count inside a data record."""
+
+    label: str
+    dimension: str
+    physical: tuple[Fraction | None, Fraction | None]
+    digital: tuple[Fraction | None, Fraction | None]
+    prefilter: str
+    samples: int
+    first_sample: int
+
+    @property
+    def is_annotation(self) -> bool:
+        """Whether it holds text (TALs), no samples."""
+        return self.label.casefold() in _ANNOTATIONS
+
+    def scaling(self) -> tuple[Fraction, Fraction] | None:
+        """Gain and offset to physical values; None where the header gives no usable range."""
+        (low, high), (digital_low, digital_high) = self.physical, self.digital
+        if low is None or high is None or digital_low is None or digital_high is None:
+            return None
+        if low == high or digital_low == digital_high:
+            return None
+        gain = (high - low) / (digital_high - digital_low)
+        return gain, low - gain * digital_low
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header says, checked against the size of the file."""
+
+    format: str
+    sample_bytes: int
+    discontinuous: bool
+    data_offset: int
+    n_records: int
+    duration: Fraction
+    signals: tuple[Signal, ...]
+
+    @property
+    def record_samples(self) -> int:
+        """Samples of all signals in one data record."""
+        return sum(signal.samples for signal in self.signals)
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one data record."""
+        return self.record_samples * self.sample_bytes
+
+    @property
+    def data_signals(self) -> list[Signal]:
+        """The signals that hold samples, in file order."""
+        return [signal for signal in self.signals if not signal.is_annotation]
+
+
+def read_header(file: SampleFile) -> Header:
+    """Parse the header; raises CORRUPT_OR_TRUNCATED on claims that the file cannot hold."""
+    fixed = file.bytes(0, FIXED_BYTES)
+    if len(fixed) < FIXED_BYTES:
+        raise _damaged(file, f"has {len(fixed)} bytes, a header of at least 256 was expected")
+    fields = dict(zip(_FIXED_FIELDS, _split(fixed, _FIXED_FIELDS.values()), strict=True))
+    reserved = spelling.decode(fields["reserved"])
+    family = _family(file, fields["version"], reserved)
+    n_signals = _whole(file, fields["signals"], "number of signals")
+    if n_signals < 0:
+        raise _damaged(file, f"declares {n_signals} signals")
+    size = FIXED_BYTES * (n_signals + 1)
+    if size > file.size:
+        raise _damaged(
+            file,
+            f"declares {n_signals} signals, whose header takes {size} bytes, and has {file.size}",
+        )
+    signals = _signals(file, file.bytes(FIXED_BYTES, size - FIXED_BYTES), n_signals)
+    n_records = _whole(file, fields["records"], "number of data records")
+    declared = spelling.number(spelling.decode(fields["header_bytes"]))
+    header = Header(
+        format=f"{family}+" if reserved[:4] == f"{family}+" else family,
+        sample_bytes=3 if family == "BDF" else 2,
+        discontinuous=reserved.upper().startswith(("EDF+D", "BDF+D")),
+        data_offset=int(declared) if declared is not None and declared > size else size,
+        n_records=n_records,
+        duration=_duration(file, fields["duration"]),
+        signals=signals,
+    )
+    return _with_checked_records(file, header)
+
+
+def _with_checked_records(file: SampleFile, header: Header) -> Header:
+    if not header.data_signals:
+        raise RecordingError(
+            FailureCode.EMPTY_RECORDING,
+            f"{file.name} declares {len(header.signals)} signals, none of them other than "
+            "annotations.",
+        )
+    if header.duration <= 0:
+        raise _damaged(file, f"gives its data records a duration of {float(header.duration):g} s")
+    found = max(0, file.size - header.data_offset) // header.record_bytes
+    n_records = found if header.n_records == -1 else header.n_records
+    if n_records < 0:
+        raise _damaged(file, f"declares {n_records} data records")
+    if found < n_records or header.data_offset > file.size:
+        raise _damaged(file, f"holds {found} whole data records, its header declares {n_records}")
+    if n_records == 0:
+        raise RecordingError(
+            FailureCode.EMPTY_RECORDING, f"{file.name} holds no whole data record."
+        )
+    return replace(header, n_records=n_records)
+
+
+def _family(file: SampleFile, version: bytes, reserved: str) -> str:
+    if version[0] == 0xFF and version[1:].upper() == b"BIOSEMI":
+        return "BDF"
+    if version.strip(b"\0 ") != b"0":
+        raise _damaged(
+            file, f"begins with {version!r}, the version field of EDF or BDF was expected"
+        )
+    return "BDF" if reserved.upper().startswith(("BDF", "24BIT")) else "EDF"
+
+
+def _signals(file: SampleFile, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
+    columns: dict[str, list[bytes]] = {}
+    at = 0
+    for name, width in _SIGNAL_FIELDS.items():
+        columns[name] = list(_split(raw[at:], [width] * n_signals))
+        at += width * n_signals
+    texts = {name: [spelling.decode(cell) for cell in cells] for name, cells in columns.items()}
+    numbers = {
+        name: [spelling.number(text) for text in texts[name]]
+        for name in ("physical_min", "physical_max", "digital_min", "digital_max")
+    }
+    samples = [_whole(file, cell, "samples per data record") for cell in columns["samples"]]
+    if min(samples, default=1) < 1:
+        raise _damaged(file, f"declares a signal of {min(samples)} samples per data record")
+    firsts = accumulate(samples, initial=0)
+    return tuple(
+        Signal(
+            label=texts["label"][index],
+            dimension=texts["dimension"][index],
+            physical=(numbers["physical_min"][index], numbers["physical_max"][index]),
+            digital=(numbers["digital_min"][index], numbers["digital_max"][index]),
+            prefilter=texts["prefilter"][index],
+            samples=samples[index],
+            first_sample=first,
+        )
+        for index, first in zip(range(n_signals), firsts, strict=False)
+    )
+
+
+def _split(raw: bytes, widths: Iterable[int]) -> Iterator[bytes]:
+    at = 0
+    for width in widths:
+        yield raw[at : at + width]
+        at += width
+
+
+def _whole(file: SampleFile, cell: bytes, what: str) -> int:
+    text = spelling.decode(cell)
+    value = spelling.number(text)
+    if value is None or value.denominator != 1:
+        raise _damaged(file, f"gives {text!r} as its {what}, a whole number was expected")
+    return int(value)
+
+
+def _duration(file: SampleFile, cell: bytes) -> Fraction:
+    text = spelling.decode(cell)
+    value = spelling.number(text)
+    if value is None:
+        raise _damaged(file, f"gives {text!r} as the duration of a data record in seconds")
+    return value
+
+
+def _damaged(file: SampleFile, sentence: str) -> RecordingError:
+    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")
+
+
+def check_continuous(file: SampleFile, header: Header) -> None:
+    """Raise NOT_CONTINUOUS when the records of a discontinuous file leave gaps or overlap.
+
+    Each record's first annotation signal begins with the record's onset. A record counts as
+    following the one before within half a sample of the fastest signal, or the rounding of
+    printed onsets where that is coarser.
+    """
+    clock = next((signal for signal in header.signals if signal.is_annotation), None)
+    if clock is None:
+        raise RecordingError(
+            FailureCode.NOT_CONTINUOUS,
+            f"{file.name} is declared discontinuous and has no annotation signal to tell when "
+            "its data records begin.",
+        )
+    fastest = max(signal.samples for signal in header.data_signals)
+    tolerance = max(header.duration / (2 * fastest), _ONSET_ROUNDING)
+    at = header.data_offset + clock.first_sample * header.sample_bytes
+    width = min(_ONSET_BYTES, clock.samples * header.sample_bytes)
+    gaps: list[Fraction] = []
+    expected: Fraction | None = None
+    for record in range(header.n_records):
+        match = _ONSET.match(file.bytes(at + record * header.record_bytes, width))
+        if match is None:
+            raise _damaged(file, f"is declared discontinuous and record {record} has no onset")
+        onset = Fraction(match[1].decode("ascii"))
+        if expected is None or abs(onset - expected) > tolerance:
+            if expected is not None:
+                gaps.append(onset - expected)
+            expected = onset
+        expected += header.duration
+    if gaps:
+        largest = max(gaps, key=abs)
+        raise RecordingError(
+            FailureCode.NOT_CONTINUOUS,
+            f"{file.name} is discontinuous: {len(gaps)} gaps between its {header.n_records} data "
+            f"records, the largest of {float(largest):g} s.",
+        )

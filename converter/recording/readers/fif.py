@@ -1,0 +1,147 @@
+"""FIF recordings (.fif, split chains, .fif.gz), through MNE."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+import mne
+import numpy as np
+
+from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.local import LocalRecording
+from converter.recording.readers.fif_tags import FifOutline, read_outline
+from converter.recording.readers.maxshield import separate
+from converter.recording.readers.mne_source import (
+    MneSource,
+    check_gaps,
+    reading,
+    technical_facts,
+)
+from converter.recording.signal import SourceFacts
+
+_SMALLEST_SAMPLE = 2  # bytes, of the sample types that FIF knows
+
+
+def open_fif(recording: LocalRecording) -> MneSource:
+    """Open a FIF recording; the members of a split chain, in the order listed, as one.
+
+    A member is found by its listed name beside `recording.file`, never by what a file says of
+    the next one, which is the name from before a renaming. Skips of the acquisition are zeros.
+    A MaxShield recording is corrected in memory (see `maxshield.separate`), a compressed one is
+    unpacked in memory.
+
+    Raises RecordingError: `not_continuous` for epochs and averages, `file_read_error` for other
+    content and for a reference out of the directory, `empty_recording` without samples,
+    `corrupt_or_truncated` for a file cut short and a chain without its end,
+    `maxshield_uncalibrated` when the site's calibration files are missing.
+    """
+    name = recording.file.name
+    members = [PurePosixPath(path).name for path in recording.split_members] or [name]
+    outlines, raws = [], []
+    for member in members:
+        outline, raw = _open_member(recording.file.with_name(member))
+        outlines.append(outline)
+        raws.append(raw)
+    if outlines[-1].continues:
+        raise RecordingError(
+            FailureCode.CORRUPT_OR_TRUNCATED,
+            f"{members[-1]} says that the recording goes on in another file, which is not among "
+            f"its members ({len(members)} found).",
+        )
+    raw = _chain(members, raws)
+    granule = round(raw.buffer_size_sec * raw.info["sfreq"])
+    separation = None
+    if any(outline.is_shielded for outline in outlines):
+        raw, separation = separate(raw, recording.sidecars, name)
+    n_channels = len(raw.ch_names)
+    facts = SourceFacts("FIF", n_channels, technical=technical_facts(raw), separation=separation)
+    return MneSource(raw, range(n_channels), facts, name, granule=granule)
+
+
+def _open_member(path: Path) -> tuple[FifOutline, Any]:
+    name = path.name
+    if not path.is_file():
+        raise RecordingError(
+            FailureCode.CORRUPT_OR_TRUNCATED, f"{name}, a member of the recording, is missing."
+        )
+    packed = name.lower().endswith(".gz")
+    with reading(name):
+        if packed:
+            with gzip.open(path) as file:
+                unpacked = io.BytesIO(file.read())
+            outline = read_outline(unpacked, unpacked.getbuffer().nbytes, name)
+        else:
+            with path.open("rb") as stream:
+                outline = read_outline(cast(BinaryIO, stream), path.stat().st_size, name)
+    _check(name, outline)
+    with reading(name):
+        source = unpacked if packed else path
+        raw = _OneFile(source, allow_maxshield="yes", preload=packed, verbose="ERROR")
+    if len(raw.filenames) != 1:
+        raise RecordingError(
+            FailureCode.FILE_READ_ERROR,
+            f"{name} opened together with {len(raw.filenames) - 1} other files, expected none.",
+        )
+    recorded = outline.data_bytes // (_SMALLEST_SAMPLE * max(1, len(raw.ch_names)))
+    check_gaps(name, raw.n_times, recorded)
+    # Notes of the acquisition are not needed, and may name people.
+    raw.set_annotations(None)
+    return outline, raw
+
+
+def _read_one_file(raw: Any, *args: Any, **options: Any) -> tuple[Any, None, float]:
+    shell, _, buffer_seconds = mne.io.Raw._read_raw_file(raw, *args, **options)
+    return shell, None, buffer_seconds
+
+
+# An MNE raw object that ends where its file ends, whatever the file says of a next one.
+_OneFile = type("_OneFile", (mne.io.Raw,), {"_read_raw_file": _read_one_file})
+
+
+def _check(name: str, outline: FifOutline) -> None:
+    if not outline.is_raw:
+        code = FailureCode.NOT_CONTINUOUS if outline.is_cut else FailureCode.FILE_READ_ERROR
+        found = "epochs or averages" if outline.is_cut else "no recording"
+        raise RecordingError(code, f"{name} holds {found}, expected a continuous recording.")
+    for reference in outline.next_files:
+        if reference in ("", ".", "..") or not {"/", "\\", "\0"}.isdisjoint(reference):
+            raise RecordingError(
+                FailureCode.FILE_READ_ERROR,
+                f"{name} refers to a file outside its directory, expected a plain file name.",
+            )
+    if outline.data_bytes == 0:
+        raise RecordingError(FailureCode.EMPTY_RECORDING, f"{name} holds no sample.")
+
+
+def _chain(names: Sequence[str], raws: Sequence[Any]) -> Any:
+    """One raw object over all members, none of them read yet."""
+    first = raws[0]
+    for name, raw in zip(names[1:], raws[1:], strict=True):
+        same = (
+            raw.ch_names == first.ch_names
+            and raw.info["sfreq"] == first.info["sfreq"]
+            and np.array_equal(_scales(raw), _scales(first))
+        )
+        if not same:
+            raise RecordingError(
+                FailureCode.FILE_READ_ERROR,
+                f"{name} has {len(raw.ch_names)} channels at {raw.info['sfreq']} Hz, expected "
+                f"the channels, the scaling and the rate of {names[0]} "
+                f"({len(first.ch_names)} at {first.info['sfreq']} Hz).",
+            )
+        bad = {*first.info["bads"], *raw.info["bads"]}
+        first.info["bads"] = [label for label in first.ch_names if label in bad]
+    if len(raws) == 1:
+        return first
+    for raw in raws[1:]:
+        raw.info["bads"] = list(first.info["bads"])
+    with reading(names[0]):
+        return mne.concatenate_raws(list(raws), on_mismatch="ignore", verbose="ERROR")
+
+
+def _scales(raw: Any) -> list[float]:
+    return [entry["cal"] * entry["range"] for entry in raw.info["chs"]]

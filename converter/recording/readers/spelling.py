@@ -1,0 +1,63 @@
+"""How headers spell text, numbers, physical dimensions and channel types."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+# Powers of ten that turn a voltage into volts.
+VOLT_EXPONENTS = {"V": 0, "mV": -3, "uV": -6, "nV": -9, "pV": -12, "kV": 3}
+# Prefix and symbol are case-sensitive; these few can mean nothing but a voltage.
+_VOLT_SPELLINGS = {
+    **dict.fromkeys(("uv", "Uv", "UV", "microV", "microvolt", "microvolts"), "uV"),
+    **dict.fromkeys(("mv", "millivolt", "millivolts"), "mV"),
+    **dict.fromkeys(("nv", "nanovolt", "nanovolts"), "nV"),
+    **dict.fromkeys(("v", "volt", "volts", "Volt", "Volts"), "V"),
+}
+# The micro sign, the Greek mu, and what wrong decoding makes of them: UTF-8 read as Latin-1,
+# Shift-JIS read as Latin-1, a replacement character and its own UTF-8 bytes.
+_MICRO = ("µ", "μ", "Âµ", "Î¼", "\x83Ê", "\ufffd", "ï¿½")
+# Code page 437 and 850 have the micro sign at 0xE6; "?" stands for a character that was lost.
+# Before a V nothing else is plausible.
+_MICRO_BEFORE_VOLT = ("æ", "?")
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
+
+DEFAULT_TYPES = {"eeg": "EEG", "ieeg": "SEEG", "emg": "EMG", "meg": "MISC"}
+
+
+def decode(raw: bytes) -> str:
+    """Text of a header field: UTF-8 where it is valid, else Latin-1; NULs and spaces trimmed."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    return text.strip("\0 \t\r\n")
+
+
+def number(text: str) -> Fraction | None:
+    """The exact value of a decimal, with a point or a comma; None when it is none.
+
+    At most two digits of exponent, so that a few characters cannot claim gigabytes.
+    """
+    text = text.strip("\0 \t").replace(",", ".")
+    return Fraction(text) if _NUMBER.fullmatch(text) else None
+
+
+def unit(text: str) -> str:
+    """A physical dimension with its micro sign as `u`; `n/a` when there is none."""
+    text = text.strip("\0 \t[]")
+    for sign in _MICRO:
+        if text.startswith(sign) and len(text) > len(sign):
+            text = "u" + text[len(sign) :]
+            break
+    if text[:1] in _MICRO_BEFORE_VOLT and text[1:] in ("V", "v"):
+        text = "uV"
+    return _VOLT_SPELLINGS.get(text, text) or "n/a"
+
+
+def default_type(modality: str, unit: str) -> str:
+    """BIDS type of a channel of which only the unit is known; other than voltages are MISC."""
+    if unit == "n/a" or unit in VOLT_EXPONENTS:
+        return DEFAULT_TYPES.get(modality, "MISC")
+    return "MISC"

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.local import LocalRecording
+from converter.recording.readers import format_of, open_recording
+
+
+@pytest.mark.parametrize(
+    ("name", "is_dir", "expected"),
+    [
+        ("sub-01_task-rest_meg.fif", False, "FIF"),
+        ("sub-01_task-rest_meg.FIF.gz", False, "FIF"),
+        ("sub-01_task-rest_meg.SQD", False, "KIT"),
+        ("sub-01_task-rest_meg.con", False, "KIT"),
+        ("sub-01_task-rest_meg.kdf", False, "KIT"),
+        ("sub-01_task-rest_meg.ds", True, "CTF"),
+        ("sub-01_task-rest_meg", True, "4D/BTi"),
+        ("sub-01_task-rest_eeg.mff", True, "EGI MFF"),
+        ("sub-01_task-rest_eeg.EDF", False, "EDF"),
+        ("sub-01_task-rest_eeg.bdf", False, "BDF"),
+        ("sub-01_task-rest_eeg.vhdr", False, "BrainVision"),
+        ("sub-01_task-rest_eeg.ahdr", False, "BrainVision"),
+        ("sub-01_task-rest_eeg.set", False, "EEGLAB"),
+    ],
+)
+def test_format_by_name(name: str, is_dir: bool, expected: str) -> None:
+    found = format_of(f"sub-01/eeg/{name}", is_dir)
+    assert found is not None
+    assert found.name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_dir"),
+    [
+        ("a_eeg.xyz", False),
+        ("a_ieeg.mefd", True),
+        ("a_meg", False),
+        ("a_meg.fif", True),
+        ("a_meg.ds", False),
+        ("a_eeg.gz", False),
+    ],
+)
+def test_unknown_names(name: str, is_dir: bool) -> None:
+    assert format_of(name, is_dir) is None
+
+
+def test_only_uncompressed_recordings_stream() -> None:
+    streamed = format_of("a_meg.fif", False)
+    packed = format_of("a_meg.fif.gz", False)
+    assert streamed is not None
+    assert streamed.streamed
+    assert packed is not None
+    assert not packed.streamed
+
+
+def test_unsupported_format_names_the_extension_and_the_known_ones(tmp_path: Path) -> None:
+    file = tmp_path / "sub-01_task-rest_eeg.xyz"
+    file.write_bytes(b"\0" * 8)
+    with pytest.raises(RecordingError) as caught:
+        open_recording(LocalRecording(f"sub-01/eeg/{file.name}", "eeg", file))
+    assert caught.value.code is FailureCode.UNSUPPORTED_FORMAT
+    assert caught.value.message.startswith("sub-01_task-rest_eeg.xyz: ")
+    assert ".xyz" in caught.value.message
+    assert ".fif" in caught.value.message
+    assert str(tmp_path) not in caught.value.message
+
+
+def test_the_reader_of_the_bids_name_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ModuleType("eeglab")
+    opened: list[LocalRecording] = []
+    reader.open_eeglab = opened.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "converter.recording.readers.eeglab", reader)
+    file = tmp_path / "content"
+    file.write_bytes(b"")
+    recording = LocalRecording("sub-01/eeg/sub-01_eeg.SET", "eeg", file)
+    open_recording(recording)
+    assert opened == [recording]
