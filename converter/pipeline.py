@@ -15,8 +15,8 @@ from typing import Protocol
 
 from .contract.addresses import Addresses, is_dataset_id
 from .contract.codes import PendingReason
-from .contract.index import ENGINE_VERSION, Entry, PendingEntry
-from .contract.validation import InvalidDocument
+from .contract.index import ENGINE_VERSION, Entry, PendingEntry, Provenance, StoreEntry
+from .contract.validation import InvalidDocumentError
 from .dataset.catalog import read_provenance
 from .dataset.discovery import discover
 from .dataset.recording import Recording
@@ -24,8 +24,8 @@ from .dataset.repository import Repository, RepositoryError
 from .dataset.snapshot import Snapshot
 from .publish.accounting import account
 from .publish.destination import DestinationError, LocalDestination
-from .publish.publication import Publication, publish
-from .publish.published import Published, UnreadableIndex, read_published
+from .publish.publication import Publication, Release, publish
+from .publish.published import Published, UnreadableIndexError, read_published
 from .recording.attributes import StoreContext
 from .recording.readers import format_of
 from .summary import PlannedRecording, Summary
@@ -134,7 +134,7 @@ def run(settings: Settings, reporter: Reporter) -> Summary:
     """Convert a dataset as the settings say. Raises NothingPublished."""
     try:
         return _run(settings, reporter)
-    except (RepositoryError, DestinationError, UnreadableIndex, InvalidDocument) as error:
+    except (RepositoryError, DestinationError, UnreadableIndexError, InvalidDocumentError) as error:
         raise NothingPublished(str(error)) from error
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -163,16 +163,9 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
             outcomes[recording.path] = outcome
             reporter.finished(recording, outcome)
         reporter.note("publishing")
-        publication = publish(
-            destination,
-            Addresses.for_dataset(dataset_id),
-            context,
-            account(recordings, outcomes, plan.carry, published, _now()),
-            outcomes,
-            published,
-            scratch,
-        )
-    return _summary(context, destination, outcomes, publication, started)
+        release = _release(context, recordings, outcomes, plan, published)
+        publication = publish(release, destination, published, scratch)
+    return _summary(release, context, destination, publication, started)
 
 
 def _dataset_id(settings: Settings) -> str:
@@ -195,7 +188,7 @@ def _dataset_id(settings: Settings) -> str:
 def _published(destination: LocalDestination, settings: Settings) -> Published | None:
     try:
         return read_published(destination.read_document("index.json"))
-    except UnreadableIndex as error:
+    except UnreadableIndexError as error:
         if settings.clean:
             return None
         raise NothingPublished(
@@ -248,7 +241,7 @@ def _is_settled(entry: Entry | None, destination: LocalDestination) -> bool:
     """Whether a published entry may stay as it is: a store that is there, or a verdict."""
     if entry is None or isinstance(entry, PendingEntry):
         return False
-    return not hasattr(entry, "groups") or destination.has_store(entry.zarr)
+    return not isinstance(entry, StoreEntry) or destination.has_store(entry.zarr)
 
 
 def _verdict(recording: Recording) -> Failed | None:
@@ -317,6 +310,26 @@ def _convert(
         _remove_all_but(task.folder, events)
 
 
+def _release(
+    context: StoreContext,
+    recordings: Sequence[Recording],
+    outcomes: Mapping[str, Outcome],
+    plan: Plan,
+    published: Published | None,
+) -> Release:
+    now = _now()
+    return Release(
+        dataset_id=context.dataset_id,
+        commit=context.source_commit,
+        updated_utc=now,
+        addresses=Addresses.for_dataset(context.dataset_id),
+        provenance=Provenance(context.doi, context.license, context.citation, context.hed_version),
+        recordings=recordings,
+        outcomes=outcomes,
+        accounts=account(recordings, outcomes, plan.carry, published, now),
+    )
+
+
 def _remove_all_but(folder: Path, kept: Path | None) -> None:
     for path in folder.iterdir() if folder.is_dir() else ():
         if path != kept:
@@ -351,29 +364,29 @@ def _dry_run_summary(
 
 
 def _summary(
+    release: Release,
     context: StoreContext,
     destination: LocalDestination,
-    outcomes: Mapping[str, Outcome],
     publication: Publication,
     started: float,
 ) -> Summary:
     index = publication.index
     warnings = list(publication.warnings)
-    for path, outcome in outcomes.items():
+    for path, outcome in release.outcomes.items():
         if isinstance(outcome, Converted):
             warnings.extend(f"{path}: {warning}" for warning in outcome.warnings)
     return Summary(
-        dataset_id=context.dataset_id,
-        source_commit=context.source_commit,
+        dataset_id=release.dataset_id,
+        source_commit=release.commit,
         dry_run=False,
         discovered_count=index.discovered_count,
         store_count=index.store_count,
         failure_count=index.failure_count,
         pending_count=index.pending_count,
-        converted=sum(isinstance(outcome, Converted) for outcome in outcomes.values()),
+        converted=sum(isinstance(outcome, Converted) for outcome in release.outcomes.values()),
         errors=index.errors,
         seconds=round(time.monotonic() - started, 3),
-        published_at=str(destination.root),
+        published_at=destination.location,
         events_row_count=publication.events.row_count if publication.events else None,
         events_stores_without_rows=publication.events_stores_without_rows,
         events_upload_failed=publication.events_upload_failed,

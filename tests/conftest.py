@@ -1,10 +1,24 @@
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 SHARED_REAL = Path(__file__).resolve().parents[2] / "shared" / "real"
+
+GIT_ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_AUTHOR_NAME": "tester",
+    "GIT_AUTHOR_EMAIL": "tester@localhost",
+    "GIT_COMMITTER_NAME": "tester",
+    "GIT_COMMITTER_EMAIL": "tester@localhost",
+}
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +32,39 @@ def real_dir() -> Path:
 @pytest.fixture(scope="session")
 def real_dataset(real_dir: Path) -> Path:
     return real_dir / "dataset"
+
+
+def git(repository: Path, *arguments: str) -> str:
+    """Run git in a repository, with no configuration but its own."""
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=repository,
+        env=GIT_ENVIRONMENT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+def commit_all(repository: Path, message: str = "change") -> str:
+    """Commit the whole work tree; return the commit's SHA."""
+    if not (repository / ".git").exists():
+        git(repository, "init", "-q", "-b", "main")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "--allow-empty", "-m", message)
+    return git(repository, "rev-parse", "HEAD")
+
+
+@pytest.fixture(scope="session")
+def repository_of() -> Callable[[Path, Path], str]:
+    """Copies a folder to a new git repository; returns the commit."""
+
+    def make(source: Path, destination: Path) -> str:
+        # The content only: the corpus is read-only, and its modes must not follow.
+        shutil.copytree(source, destination, copy_function=shutil.copyfile)
+        for folder, _, _ in os.walk(destination):
+            Path(folder).chmod(0o755)
+        return commit_all(destination)
+
+    return make

@@ -16,7 +16,7 @@ from .codes import RecordingError
 LONGEST_DETAIL: Final = 300
 
 _PATH: Final = "<path>"
-_SECRET: Final = "<secret>"  # noqa: S105
+_WITHHELD: Final = "<secret>"
 
 # No line is read further: what stands there is never published, and patterns stay quick.
 _LONGEST_LINE = 4000
@@ -25,16 +25,27 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 _PATH_START = r"(?:file:|~[\w.-]*[\\/]|[A-Za-z]:[\\/]|\\\\|/|\.\.?[\\/])"
-_QUOTES = ("''", '""', "``", "`'", "‘’", "“”", "«»", "<>")
 _TAIL = r"\S*[^\s'\"`,;:.)\]}>]"
+_QUOTES = (
+    ("'", "'"),
+    ('"', '"'),
+    ("`", "`"),
+    ("`", "'"),
+    ("‘", "’"),
+    ("“", "”"),
+    ("«", "»"),
+    ("<", ">"),
+)
 
-_LOCAL_OR_URL = re.compile(
+_QUOTED_PATH = re.compile(
     "|".join(
-        [
-            *(
-                rf"{re.escape(start)}{_PATH_START}[^{re.escape(end)}]*(?:{re.escape(end)}|$)"
-                for start, end in _QUOTES
-            ),
+        rf"{re.escape(start)}{_PATH_START}[^{re.escape(end)}]+(?:{re.escape(end)}|$)"
+        for start, end in _QUOTES
+    )
+)
+_ADDRESS = re.compile(
+    "|".join(
+        (
             rf"\bfile:{_TAIL}",
             r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#'\"]*@)?(?P<rest>[^\s?#'\"<>]*)"
             r"(?:[?#][^\s'\"<>]*)?",
@@ -43,7 +54,7 @@ _LOCAL_OR_URL = re.compile(
             rf"\\\\{_TAIL}",
             rf"(?<![\w.\\/~-])\.\.?[\\/]{_TAIL}",
             rf"(?<![\w.-])/{_TAIL}",
-        ]
+        )
     )
 )
 
@@ -54,7 +65,7 @@ _SECRETS = (
     re.compile(r"(?i)\bbearer\s+\S+"),
 )
 _SECRET_VALUE = re.compile(
-    r"(?i)([\w-]*(?:password|passwd|token|secret|credential|api[_-]?key)[\w-]*[\"']?\s*[=:]\s*)"
+    r"(?i)((?:password|passwd|token|secret|credential|api[_-]?key)[\w-]{0,40}[\"']?\s*[=:]\s*)"
     r"(?:\"[^\"]*\"?|'[^']*'?|[^\s,;&)]+)"
 )
 
@@ -87,23 +98,24 @@ def _first_line(text: str) -> str:
 def _cleaned(line: str, roots: Iterable[str | PurePath]) -> str:
     line = _ANSI.sub(" ", line)
     line = "".join(" " if unicodedata.category(c) in _UNPRINTABLE else c for c in line)
-    line = _LOCAL_OR_URL.sub(_public_address, line)
+    line = _QUOTED_PATH.sub(_quoted_placeholder, line)
     for root in sorted((str(root).rstrip("/\\") for root in roots), key=len, reverse=True):
         if root:
             line = re.sub(re.escape(root) + r"[^\s'\"]*", _PATH, line)
+    line = _ADDRESS.sub(_public_address, line)
     for secret in _SECRETS:
-        line = secret.sub(_SECRET, line)
-    line = _SECRET_VALUE.sub(rf"\1{_SECRET}", line)
+        line = secret.sub(_WITHHELD, line)
+    line = _SECRET_VALUE.sub(rf"\1{_WITHHELD}", line)
     return " ".join(line.split())
 
 
+def _quoted_placeholder(match: re.Match[str]) -> str:
+    start, end = match[0][0], match[0][-1]
+    return f"{start}{_PATH}{end if (start, end) in _QUOTES else ''}"
+
+
 def _public_address(match: re.Match[str]) -> str:
-    if match["scheme"] is not None:
-        return f"{match['scheme']}{match['rest']}"
-    text = match[0]
-    if text[0] + text[-1] in _QUOTES and len(text) > 1:
-        return f"{text[0]}{_PATH}{text[-1]}"
-    return _PATH
+    return _PATH if match["scheme"] is None else f"{match['scheme']}{match['rest']}"
 
 
 def _shortened(text: str) -> str:

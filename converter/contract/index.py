@@ -52,7 +52,7 @@ class GroupEntry(Struct, frozen=True, kw_only=True):
     shard_samples: int
 
 
-class Separation(Protocol):
+class _Separation(Protocol):
     """What a reader says of the Signal-Space Separation that it applied."""
 
     @property
@@ -75,7 +75,7 @@ class Sss(Struct, frozen=True, kw_only=True):
     mne_version: str
 
     @classmethod
-    def of(cls, separation: Separation) -> Sss:
+    def of(cls, separation: _Separation) -> Sss:
         """The published form of a reader's statement."""
         return cls(
             applied=True,

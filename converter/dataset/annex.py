@@ -27,7 +27,7 @@ _ESCAPES = {"&a": "&", "&s": "%", "&c": ":", "%": "/"}
 _MIXED_ALPHABET = "0123456789zqjxkmvwgpfZQJXKMVWGPF"
 
 
-class DamagedContentError(Exception):
+class DamagedContent(Exception):
     """An annexed file's content here is not of the size its key tells."""
 
 
@@ -120,7 +120,9 @@ class HasGitDirectory(Protocol):
     """What of a repository the annex needs to know."""
 
     @property
-    def common_dir(self) -> Path: ...
+    def common_dir(self) -> Path:
+        """The git directory that holds `annex`."""
+        ...
 
 
 class LocalAnnex:
@@ -132,7 +134,7 @@ class LocalAnnex:
     def find(self, key: AnnexKey) -> Path | None:
         """The file that holds a key's content, None when it is not here.
 
-        Raises DamagedContentError when its size is not the one that the key tells.
+        Raises DamagedContent when its size is not the one that the key tells.
         """
         for directory in (key.hash_mixed, key.hash_lower):
             path = self._objects / directory / key.key / key.key
@@ -143,7 +145,7 @@ class LocalAnnex:
             if not stat.S_ISREG(status.st_mode):
                 continue
             if key.size is not None and status.st_size != key.size:
-                raise DamagedContentError(
+                raise DamagedContent(
                     f"The content of the annex key {key.key} has {status.st_size} bytes here, "
                     f"where the key tells {key.size}."
                 )

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from converter.dataset.entities import BidsName, parse_name
-from converter.dataset.inheritance import SidecarIndex, is_calibration_file
-from converter.dataset.recording import Entry, Recording
-from converter.dataset.snapshot import Snapshot, is_raw_directory
+from .entities import BidsName, parse_name
+from .inheritance import SidecarIndex, is_calibration_file
+from .recording import Entry, Recording
+from .snapshot import Snapshot, is_raw_directory
 
 MODALITIES = frozenset({"eeg", "meg", "ieeg", "emg"})
 
@@ -25,6 +25,8 @@ DIRECTORY_FORMATS = frozenset({".ds", ".mefd", ".mff"})
 COMPANION_EXTENSIONS = frozenset(
     (".json", ".tsv", ".tsv.gz", ".vmrk", ".amrk", ".fdt", ".mrk", ".elp", ".hsp", ".pos", ".bak")
 )
+
+_NEVER_READ = (".json", ".tsv", ".tsv.gz")
 
 # A file of the same stem that a format's main file needs; beside it, no recording of its own.
 MEMBER_EXTENSIONS: dict[str, frozenset[str]] = {
@@ -62,10 +64,7 @@ def discover(snapshot: Snapshot) -> list[Recording]:
         files, directories = _candidates(snapshot, directory)
         recordings = [*_of_files(files), *_of_directories(directories)]
         settled = _settled(recordings) if len(recordings) > 1 else recordings
-        for recording in settled:
-            name = parse_name(recording.path.rpartition("/")[2])
-            sidecars = index.sidecars(recording.path, name)
-            found.append(replace(recording, sidecars=sidecars))
+        found += (replace(r, sidecars=index.sidecars(r.path)) for r in settled)
     return sorted(found, key=lambda recording: recording.path)
 
 
@@ -116,6 +115,8 @@ def _candidates(snapshot: Snapshot, directory: str) -> tuple[list[_Named], list[
     for file, entry in snapshot.children(directory).items():
         if entry.path in snapshot.directory_links:
             names.append(file)
+            continue
+        if file.lower().endswith(_NEVER_READ):
             continue
         name = parse_name(file)
         if _is_named_like_one(name):

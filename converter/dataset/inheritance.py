@@ -7,12 +7,12 @@ within one directory the sidecar with the most entities, then the first by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from converter.dataset.entities import BidsName, parse_name
-from converter.dataset.recording import Entry, Sidecars
-from converter.dataset.snapshot import Snapshot
+from .entities import BidsName, parse_name
+from .recording import Entry, Sidecars
+from .snapshot import Snapshot
 
 # Suffix and extension of each kind of sidecar, and the entity its match disregards: positions
 # belong to a recording in whatever space they are given, a site's calibration files carry an
@@ -31,13 +31,15 @@ _KINDS: dict[tuple[str, str], str | None] = {
     ("meg", ".fif"): "acq",
 }
 
+_EXTENSIONS = tuple({extension for _, extension in _KINDS})
+
 CALIBRATION = "calibration"
 CROSSTALK = "crosstalk"
 
 _Kind = tuple[str, str]
 _Keys = tuple[str, ...]
 # Sidecars of one kind in one directory, by the keys that their names carry and the values.
-_Table = dict[_Keys, dict[_Keys, list["Sidecar"]]]
+_Table = dict[_Keys, dict[tuple[str | None, ...], list["Sidecar"]]]
 
 
 class Sidecar(NamedTuple):
@@ -52,15 +54,18 @@ class SidecarIndex:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._tables: dict[str, dict[_Kind, _Table]] = {}
+        self._visible: dict[str, dict[_Kind, list[_Table]]] = {}
 
-    def sidecars(self, path: str, name: BidsName) -> Sidecars:
-        """All that apply to the recording at a BIDS path, whose name is `name`."""
-        directory = path.rpartition("/")[0]
+    def sidecars(self, path: str) -> Sidecars:
+        """All that apply to the recording at a BIDS path."""
+        directory, _, file = path.rpartition("/")
+        visible = self._visible_from(directory)
+        name = parse_name(file)
         labels = _labels(name)
 
         def applying(suffix: str, extension: str) -> list[Sidecar]:
-            return list(self._applying((suffix, extension), directory, labels))
+            tables = visible.get((suffix, extension))
+            return list(_applying(tables, labels)) if tables else []
 
         electrodes = _preferred(applying("electrodes", ".tsv"))
         is_meg = name.suffix == "meg"
@@ -75,23 +80,23 @@ class SidecarIndex:
             events_json=_merging(applying("events", ".json")),
         )
 
-    def _applying(self, kind: _Kind, directory: str, labels: dict[str, str]) -> Iterator[Sidecar]:
-        """The most specific first."""
-        for here in _upwards(directory):
-            found: list[tuple[int, str, Sidecar]] = []
-            for keys, rows in self._table(here).get(kind, {}).items():
-                values = tuple(labels.get(key, "") for key in keys)
-                if all(key in labels for key in keys):
-                    found += ((-len(keys), row.entry.path, row) for row in rows.get(values, ()))
-            yield from (row for _, _, row in sorted(found, key=lambda item: item[:2]))
+    def _visible_from(self, directory: str) -> dict[_Kind, list[_Table]]:
+        """Sidecars in a directory and its parents by kind, the deepest directory first."""
+        visible = self._visible.get(directory)
+        if visible is None:
+            parent = directory.rpartition("/")[0]
+            above = self._visible_from(parent) if directory else {}
+            visible = dict(above)
+            for kind, table in self._tables(directory).items():
+                visible[kind] = [table, *above.get(kind, ())]
+            self._visible[directory] = visible
+        return visible
 
-    def _table(self, directory: str) -> dict[_Kind, _Table]:
-        tables = self._tables.get(directory)
-        if tables is None:
-            tables = self._tables[directory] = {}
-            for file, entry in self._snapshot.children(directory).items():
-                if self._is_readable(entry.path):
-                    _enter(tables, parse_name(file), entry)
+    def _tables(self, directory: str) -> dict[_Kind, _Table]:
+        tables: dict[_Kind, _Table] = {}
+        for file, entry in self._snapshot.children(directory).items():
+            if file.lower().endswith(_EXTENSIONS) and self._is_readable(entry.path):
+                _enter(tables, parse_name(file), entry)
         return tables
 
     def _is_readable(self, path: str) -> bool:
@@ -123,11 +128,14 @@ def _labels(name: BidsName) -> dict[str, str]:
     return {**dict.fromkeys(name.labels, ""), **name.entities}
 
 
-def _upwards(directory: str) -> Iterator[str]:
-    while directory:
-        yield directory
-        directory = directory.rpartition("/")[0]
-    yield ""
+def _applying(tables: Iterable[_Table], labels: Mapping[str, str]) -> Iterator[Sidecar]:
+    """The most specific first."""
+    for table in tables:
+        found: list[tuple[int, str, Sidecar]] = []
+        for keys, rows in table.items():
+            values = tuple([labels.get(key) for key in keys])
+            found += [(-len(keys), row.entry.path, row) for row in rows.get(values, ())]
+        yield from (row for _, _, row in sorted(found, key=lambda item: item[:2]))
 
 
 def _first(found: list[Sidecar]) -> Entry | None:
@@ -143,8 +151,11 @@ def _marked(found: list[Sidecar], mark: str) -> Entry | None:
 
 
 def _preferred(electrodes: list[Sidecar]) -> Sidecar | None:
-    """The most specific; of several spaces in its directory the file that names none, else
-    the first by name."""
+    """The most specific one.
+
+    Of several in one directory that differ in their space: the one that names none, else the
+    first by name.
+    """
     if not electrodes:
         return None
     directory = electrodes[0].entry.path.rpartition("/")[0]

@@ -80,3 +80,13 @@ class Recording:
     def size(self) -> int:
         """Bytes of all members."""
         return sum(member.size for member in self.members)
+
+    @property
+    def source_key(self) -> str | None:
+        """The annex key that joins the recording to its content.
+
+        Its own file's, or where that lies in git or is a directory its largest member's.
+        """
+        annexed = [member for member in self.members if member.key is not None]
+        own = [member for member in annexed if member.path == self.path]
+        return max(own or annexed, key=lambda member: member.size).key if annexed else None

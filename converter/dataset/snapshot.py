@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from converter.dataset.annex import POINTER_LIMIT, AnnexKey, parse_pointer
-from converter.dataset.links import RefusedLinkError, resolve_link
-from converter.dataset.recording import Entry
-from converter.dataset.repository import Repository, TreeEntry
+from .annex import POINTER_LIMIT, AnnexKey, parse_pointer
+from .links import RefusedLinkError, resolve_link
+from .recording import Entry
+from .repository import Repository, TreeEntry
 
 LINK_MODE = "120000"
 

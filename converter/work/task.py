@@ -70,8 +70,6 @@ def _convert(task: Task) -> Converted:
         write_spool(events, converted.events)
     return Converted(
         entry=converted.entry,
-        source_size=recording.size,
-        source_key=recording.members[0].key if len(recording.members) == 1 else None,
         events=events,
         store=store,
         seconds=time.monotonic() - started,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from pathlib import Path
@@ -69,7 +70,7 @@ class Scratch:
 
     def array(self, *shape: int) -> NDArray[Any]:
         """An uninitialised C-contiguous array; the next call may hand out the same memory."""
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if size > self._memory.size:
             self._memory = np.empty(size, self._memory.dtype)
         return self._memory[:size].reshape(shape)

@@ -24,7 +24,7 @@ from converter.recording.signal import (
     distinct_labels,
 )
 
-LONG_RECORD_BYTES = 8 << 20  # longer records are read signal by signal, never as a whole
+LONG_RECORD_BYTES = 4 << 20  # longer records are read signal by signal, never as a whole
 _TRIGGERS = frozenset({"status", "trigger"})
 # The low 16 bits of a BioSemi status word are the trigger inputs, bit 16 marks a new epoch;
 # above them lie states of the amplifier (speed mode, CMS in range, battery). MNE serves the
@@ -92,7 +92,7 @@ class EdfSource:
     Gain and offset come from the header's physical and digital ranges. Where a range is
     missing or has no extent, samples are served as stored (gain 1, offset 0, unit "n/a"). A
     Status or Trigger signal is a discrete TRIG channel of stored integers, in BDF of the 17
-    bits that `STATUS_MASK` keeps. Memory: a megabyte or one data record of at most eight, and
+    bits that `STATUS_MASK` keeps. Memory: a megabyte or one data record of at most four, and
     the block returned.
     """
 
@@ -131,6 +131,10 @@ class EdfSource:
             )
         self._runs = [_runs(members) for members in self._members]
         self.groups: tuple[SignalGroup, ...] = tuple(groups)
+        self._status_rows = [
+            [row for row, ch in enumerate(group.channels) if ch.discrete and self._out_is_24_bit]
+            for group in groups
+        ]
         self.facts = SourceFacts(
             format=header.format,
             header_signals=len(header.signals),
@@ -144,48 +148,45 @@ class EdfSource:
     def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` of a group as (n_channels, stop - start), int16 or int32."""
         check_bounds(start, stop, self.groups[group].n_samples)
-        members = self._members[group]
-        spr = members[0].samples
-        out = self._out.array(len(members), stop - start)
-        at = start
-        while at < stop:
-            record, first = divmod(at, spr)
-            target = out[:, at - start :]
-            if self._long_records or first or stop - at < spr:
-                last = min(spr, first + stop - at)
-                self._read_within(members, record, first, last, target)
-                at += last - first
-            else:
-                count = min(self._records_at_once, (stop - at) // spr)
-                self._read_records(self._runs[group], record, count, spr, target)
-                at += count * spr
-        if self._out_is_24_bit:
-            for row, channel in enumerate(self.groups[group].channels):
-                if channel.discrete:
-                    out[row] &= STATUS_MASK
+        spr = self._members[group][0].samples
+        if self._long_records:
+            out = self._out.array(len(self._members[group]), stop - start)
+            self._read_signals(group, start, out)
+        else:
+            first, last = start // spr, -(-stop // spr)
+            whole = self._out.array(len(self._members[group]), (last - first) * spr)
+            self._read_records(group, first, whole)
+            out = whole[:, start - first * spr : stop - first * spr]
+        for row in self._status_rows[group]:
+            out[row] &= STATUS_MASK
         return out
 
-    def _read_records(
-        self, runs: Sequence[_Run], record: int, count: int, spr: int, target: NDArray[Any]
-    ) -> None:
-        """Copy all samples of `count` records, row by row, to the start of `target`."""
+    def _read_records(self, group: int, first: int, out: NDArray[Any]) -> None:
+        """Fill `out` with all samples of the data records from `first` on."""
         width = self.header.record_samples
-        records = self._stored(record * width, count * width).reshape(count, width)
-        for run in runs:
-            stored = records[:, run.first_sample : run.first_sample + run.n_signals * spr]
-            rows = target[run.row : run.row + run.n_signals, : count * spr]
-            self._convert(
-                stored.reshape(count, run.n_signals, spr).transpose(1, 0, 2),
-                rows.reshape(run.n_signals, count, spr),
-            )
+        spr = self._members[group][0].samples
+        for at in range(0, out.shape[1] // spr, self._records_at_once):
+            count = min(self._records_at_once, out.shape[1] // spr - at)
+            records = self._stored((first + at) * width, count * width).reshape(count, width)
+            for run in self._runs[group]:
+                stored = records[:, run.first_sample : run.first_sample + run.n_signals * spr]
+                rows = out[run.row : run.row + run.n_signals, at * spr : (at + count) * spr]
+                self._convert(
+                    stored.reshape(count, run.n_signals, spr).transpose(1, 0, 2),
+                    rows.reshape(run.n_signals, count, spr),
+                )
 
-    def _read_within(
-        self, members: Sequence[Signal], record: int, first: int, last: int, target: NDArray[Any]
-    ) -> None:
-        """Copy samples `first:last` of one record, row by row, to the start of `target`."""
-        for signal, row in zip(members, target, strict=True):
-            at = record * self.header.record_samples + signal.first_sample + first
-            self._convert(self._stored(at, last - first), row[: last - first])
+    def _read_signals(self, group: int, start: int, out: NDArray[Any]) -> None:
+        """Fill `out` with the samples from `start` on, touching this group's bytes alone."""
+        spr = self._members[group][0].samples
+        at = 0
+        while at < out.shape[1]:
+            record, first = divmod(start + at, spr)
+            count = min(spr - first, out.shape[1] - at)
+            for signal, row in zip(self._members[group], out, strict=True):
+                stored = record * self.header.record_samples + signal.first_sample + first
+                self._convert(self._stored(stored, count), row[at : at + count])
+            at += count
 
     def _stored(self, first: int, count: int) -> NDArray[Any]:
         """Samples `first:first + count` of the whole file, in file order.

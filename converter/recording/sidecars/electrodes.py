@@ -63,5 +63,6 @@ def _declared(metadata: Mapping[str, Any], prefixes: tuple[str, ...], key: str) 
     for prefix in prefixes:
         value = metadata.get(prefix + key)
         if isinstance(value, str) and not is_missing(value.strip()):
-            return value.strip()
+            # JSON can escape half a surrogate pair, which no UTF-8 file can hold.
+            return value.strip().encode(errors="replace").decode()
     return None

@@ -12,7 +12,7 @@ from typing import Any
 from .tables import parse_number
 from .text import decode
 
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 100
 
 # Possessive repeats and alternatives that reach the end of the text keep these linear.
@@ -83,7 +83,7 @@ def power_line_frequency(metadata: Mapping[str, Any]) -> float | None:
 
 
 def _loads(text: str) -> Any:
-    if _depth(text) > MAX_DEPTH:
+    if _too_deep(text):
         raise ValueError(f"a JSON sidecar is ignored, nested deeper than {MAX_DEPTH} levels")
     return json.loads(
         text,
@@ -94,18 +94,17 @@ def _loads(text: str) -> Any:
     )
 
 
-def _depth(text: str) -> int:
-    """How deep brackets outside strings are nested."""
+def _too_deep(text: str) -> bool:
+    """Whether brackets outside strings are nested deeper than MAX_DEPTH."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
-        return 0
-    depth = deepest = 0
+        return False
+    depth = 0
     for match in _BRACKETS.finditer(text):
-        if match.lastindex == 1:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match.lastindex == 2:
-            depth -= 1
-    return deepest
+        if match.lastindex is not None:
+            depth += 1 if match.lastindex == 1 else -1
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 def _finite(digits: str) -> float | None:

@@ -15,7 +15,6 @@ MAX_BYTES = 256 * 2**20
 # A short row is padded to the header, so a hostile header could multiply a file's size.
 MAX_CELLS = 50_000_000
 
-_JUNK = " \t\0\ufeff\u00a0"
 _LINE_END = re.compile(r"\r\n?")
 
 Splitter = Callable[[str], list[str]]
@@ -75,6 +74,7 @@ def read_table(raw: bytes) -> Table:
         raise ValueError(f"{len(raw)} bytes are more than the {MAX_BYTES} a table may have")
     text, warning = decode(raw)
     warnings = [] if warning is None else [warning]
+    text = text.replace("\0", "").lstrip("\ufeff")
     text = _LINE_END.sub("\n", text) if "\r" in text else text
     if text.count("\n") >= MAX_CELLS:
         raise ValueError(f"more than the {MAX_CELLS} lines that a table may have")
@@ -82,7 +82,7 @@ def read_table(raw: bytes) -> Table:
     if not lines:
         return Table([], [], warnings)
     split = _splitter(lines[0], lines[1] if len(lines) > 1 else None, warnings)
-    header = _clean(split(lines[0]))
+    header = [cell.strip() for cell in _unquoted(split(lines[0]))]
     if len(lines) * len(header) > MAX_CELLS:
         raise ValueError(
             f"{len(lines)} lines of {len(header)} columns are more than the {MAX_CELLS} cells "
@@ -101,9 +101,11 @@ def _rows(lines: list[str], width: int, split: Splitter, warnings: list[str]) ->
     cut = 0
     for line in lines:
         cells = split(line)
-        if len(cells) > width and '"' in line:
-            cells = _quoted(line, "\t", width) or cells
-        cells = _clean(cells)
+        if '"' in line:
+            if len(cells) > width:
+                cells = _quoted(line, width) or cells
+            cells = _unquoted(cells)
+        cells = [cell.strip() for cell in cells]
         if len(cells) < width:
             cells.extend([MISSING] * (width - len(cells)))
         elif len(cells) > width:
@@ -116,18 +118,18 @@ def _rows(lines: list[str], width: int, split: Splitter, warnings: list[str]) ->
     return rows
 
 
-def _clean(cells: list[str]) -> list[str]:
-    cells = [cell.strip().strip(_JUNK) for cell in cells]
-    for index, cell in enumerate(cells):
-        if len(cell) > 1 and cell[0] == cell[-1] == '"':
-            cells[index] = cell[1:-1].replace('""', '"').strip().strip(_JUNK)
-    return cells
+def _unquoted(cells: list[str]) -> list[str]:
+    """Cells without the quotes around them, doubled quotes undone."""
+    return [
+        cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+        for cell in map(str.strip, cells)
+    ]
 
 
-def _quoted(line: str, delimiter: str, width: int) -> list[str] | None:
-    """Cells of a line in which quotes protect the delimiter, when that gives `width` cells."""
+def _quoted(line: str, width: int) -> list[str] | None:
+    """Cells of a line in which quotes protect tabs, when that gives `width` cells."""
     try:
-        cells = next(csv.reader([line], delimiter=delimiter))
+        cells = next(csv.reader([line], delimiter="\t"))
     except (csv.Error, StopIteration):
         return None
     return cells if len(cells) == width else None
@@ -138,15 +140,13 @@ def _splitter(header: str, first: str | None, warnings: list[str]) -> Splitter:
     if "\t" in header:
         return _by_tabs
     delimiter = max(",;", key=header.count)
-    if delimiter in header:
-        width = len(_by_delimiter(header, delimiter))
-        if first is None or len(_by_delimiter(first, delimiter)) == width:
-            warnings.append(f"separated by {delimiter!r}, a .tsv file should be by tabs")
-            return lambda line: _by_delimiter(line, delimiter)
+    if delimiter in header and (first is None or delimiter in first):
+        warnings.append(f"separated by {delimiter!r} instead of tabs")
+        return lambda line: _by_delimiter(line, delimiter)
     # A lone column may have a blank in its name: only rows of as many words prove columns.
     width = len(header.split())
     if width > 1 and first is not None and "\t" not in first and len(first.split()) == width:
-        warnings.append("separated by blanks, a .tsv file should be by tabs")
+        warnings.append("separated by blanks instead of tabs")
         return str.split
     return _by_tabs
 

@@ -25,25 +25,24 @@ def decode(raw: bytes) -> tuple[str, str | None]:
     for mark, codec, name in _MARKS:
         if raw.startswith(mark):
             return _marked(raw[len(mark) :], codec, name)
-    codec = _utf16_without_mark(raw)
-    if codec is not None:
-        return _marked(raw, codec, "UTF-16")
+    if (utf16 := _utf16_without_mark(raw)) is not None:
+        return _marked(raw, utf16, "UTF-16")
     try:
         return raw.decode("utf-8"), None
     except UnicodeDecodeError:
         pass
     try:
-        return raw.decode("cp1252"), "not UTF-8, read as Windows-1252"
+        return raw.decode("cp1252"), "Windows-1252 instead of UTF-8"
     except UnicodeDecodeError:
-        return raw.decode("latin-1"), "not UTF-8, read as Latin-1"
+        return raw.decode("latin-1"), "Latin-1 instead of UTF-8"
 
 
 def _marked(raw: bytes, codec: str, name: str) -> tuple[str, str | None]:
     try:
-        text, warning = raw.decode(codec), None if name == "UTF-8" else f"{name}, read as such"
+        text, warning = raw.decode(codec), None if name == "UTF-8" else f"{name} instead of UTF-8"
     except UnicodeDecodeError as error:
         text = raw.decode(codec, errors="replace")
-        warning = f"marked as {name} but invalid at byte {error.start}, bad characters replaced"
+        warning = f"{name}, but invalid at byte {error.start}, bad characters replaced"
     return text.lstrip("\ufeff"), warning
 
 

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes .venv in the checkout and installs the project in it, editable, with the pinned
+# dependencies; does nothing where that was done for the same pyproject.toml and constraints.txt.
+#
+#   scripts/environment.sh EXTRA        EXTRA is view or test, see pyproject.toml
+#
+# Needs python3 >= 3.11 with its venv module; PYTHON=python3.12 chooses another one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+extra=${1:?usage: scripts/environment.sh view|test}
+python=${PYTHON:-python3}
+
+fail() { echo "scripts/environment.sh: $*" >&2; exit 1; }
+
+new_enough='import sys; sys.exit(sys.version_info < (3, 11))'
+if ! .venv/bin/python -c "$new_enough" 2>/dev/null; then
+    "$python" -c "$new_enough" 2>/dev/null ||
+        fail "$("$python" --version 2>&1 || true) found as $python, Python 3.11 or newer expected;" \
+            "name one with PYTHON=..."
+    "$python" -m venv --clear .venv ||
+        fail "$python cannot make a virtual environment (Debian: apt-get install python3-venv)"
+fi
+
+wanted="$(pwd) $(cat pyproject.toml constraints.txt | git hash-object --stdin)"
+stamp=.venv/installed-$extra
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+    echo "Installing into .venv (a minute or two) ..." >&2
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        --constraint constraints.txt --editable ".[$extra]"
+    echo "$wanted" > "$stamp"
+fi
