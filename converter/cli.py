@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away, as `| head` does; the work itself is done.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return PUBLISHED
 
 
@@ -194,4 +194,6 @@ def _write_json(path: Path, summary: Summary) -> None:
     try:
         path.write_bytes(summary.to_json())
     except OSError as error:
-        raise NothingPublished(f"--json {path}: {error.strerror}, a writable file expected") from None
+        raise NothingPublished(
+            f"--json {path}: {error.strerror}, a writable file expected"
+        ) from None

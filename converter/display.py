@@ -158,7 +158,9 @@ class Live:
     def _description(self) -> str:
         done = sum(self._counts.values())
         parts = [f"{done}/{self._total} recordings"]
-        parts += [f"{self._counts[kind]} {kind}" for kind in ("failed", "pending") if self._counts[kind]]
+        parts += [
+            f"{self._counts[kind]} {kind}" for kind in ("failed", "pending") if self._counts[kind]
+        ]
         return ", ".join(parts)
 
 
@@ -207,7 +209,9 @@ def print_summary(summary: Summary, stream: TextIO) -> None:
     if summary.warnings:
         lines.append(f"warnings: {len(summary.warnings)} (each is shown with -v and in --json)")
     if summary.provenance_fetch_failed:
-        lines.append("The catalog could not be read: doi, license, citation and HED version are null.")
+        lines.append(
+            "The catalog could not be read: doi, license, citation and HED version are null."
+        )
     lines.append(f"published: {summary.published_at}/index.json")
     _print(lines, stream)
 

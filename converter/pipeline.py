@@ -18,6 +18,7 @@ from .contract.codes import PendingReason
 from .contract.index import ENGINE_VERSION, Entry, PendingEntry, Provenance, StoreEntry
 from .contract.validation import InvalidDocumentError
 from .dataset.catalog import read_provenance
+from .dataset.content import read_small
 from .dataset.discovery import discover
 from .dataset.recording import Recording
 from .dataset.repository import Repository, RepositoryError
@@ -32,6 +33,10 @@ from .summary import PlannedRecording, Summary
 from .work.outcome import Converted, Deferred, Failed, Outcome
 from .work.pool import WorkerDied, WorkerPool, usable_cpus
 from .work.task import Task, run_task, verdict_without_content
+
+__all__ = ["NothingPublished", "Plan", "Reporter", "Settings", "Summary", "convert_dataset", "run"]
+
+DESCRIPTION_LIMIT = 1 << 20  # bytes of dataset_description.json
 
 
 class NothingPublished(Exception):
@@ -75,11 +80,14 @@ class Plan:
 class Reporter(Protocol):
     """Is told what happens, as it happens."""
 
-    def planned(self, plan: Plan, discovered: int) -> None: ...
+    def planned(self, plan: Plan, discovered: int) -> None:
+        """The plan is made, over this many discovered recordings."""
 
-    def finished(self, recording: Recording, outcome: Outcome) -> None: ...
+    def finished(self, recording: Recording, outcome: Outcome) -> None:
+        """A recording of the plan is done."""
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """The run enters another part of its work."""
 
 
 class Silent:
@@ -258,9 +266,7 @@ def _store_context(
     settings: Settings, dataset_id: str, commit: str, repository: Repository, snapshot: Snapshot
 ) -> StoreContext:
     description = snapshot.get("dataset_description.json")
-    raw = None
-    if description is not None and description.key is None:
-        raw = repository.read_blob(description.blob, limit=1 << 20)
+    raw = None if description is None else read_small(description, repository, DESCRIPTION_LIMIT)
     answer = read_provenance(settings.catalog, dataset_id, raw)
     return StoreContext(
         dataset_id=dataset_id,

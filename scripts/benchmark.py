@@ -34,8 +34,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
@@ -250,10 +252,27 @@ def measure(side: str, warm_up: Path, recording: Path, parent: Path) -> Measurem
         sys.exit(f"The conversion by {side} failed; its own error is above.")
     finally:
         child.join()
-    files = [path for path in (folder / "store.zarr").rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
+    kept = parent / f"{side}.zarr"
+    shutil.rmtree(kept, ignore_errors=True)
+    (folder / "store.zarr").rename(kept)
     shutil.rmtree(folder)
+    files = [path for path in kept.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
     return Measurement(cpu, wall, peak, private - private_before, size, len(files))
+
+
+def middle_in_microvolts(store: Path) -> NDArray[np.float64]:
+    """Level 0 of the middle ten seconds: at the ends, converters pad their filters differently."""
+    (path,) = store.glob("eeg_*")
+    channels: Any = zarr.open_group(path, mode="r").attrs["channels"]
+    signal = zarr.open_array(path / "0", mode="r")
+    facts: dict[str, Any] = dict(signal.attrs)
+    half, middle = round(5 * facts["rate"]), signal.shape[1] // 2
+    digital = np.asarray(signal[:, max(0, middle - half) : middle + half], np.float64)
+    scale, offset = (np.array(facts[name])[:, None] for name in ("scale", "offset"))
+    to_microvolts = [[1e6 if channel["unit"] == "V" else 1.0] for channel in channels]
+    physical: NDArray[np.float64] = (digital * scale + offset) * np.array(to_microvolts)
+    return physical
 
 
 def median(measurements: list[Measurement]) -> Measurement:
@@ -303,6 +322,9 @@ def run(arguments: argparse.Namespace, sides: list[str], folder: Path) -> dict[s
             runs[side].append(measure(side, warm_up, recording, folder))
     medians = {side: median(measured) for side, measured in runs.items()}
     print_table(f"Median of {arguments.repeats}", medians)
+    if len(sides) == 2:
+        first, second = (middle_in_microvolts(folder / f"{side}.zarr") for side in sides)
+        print(f"Largest difference of the two signals: {np.abs(first - second).max():.4f} uV")
     report: dict[str, object] = {
         "machine": machine(),
         "format": arguments.format,
@@ -322,7 +344,7 @@ def run(arguments: argparse.Namespace, sides: list[str], folder: Path) -> dict[s
 def describe(name: str, shape: Shape) -> str:
     size = 2 * shape.channels * shape.rate * shape.seconds
     return (
-        f"{name}: {shape.channels} channels at {shape.rate} Hz for {shape.seconds / 60:g} minutes, "
+        f"{name}: {shape.channels} channels at {shape.rate} Hz for {shape.seconds / 60:g} min, "
         f"{size / MB:.0f} MB; one BLAS thread; {machine()}"
     )
 

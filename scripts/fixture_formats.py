@@ -19,6 +19,10 @@ from scipy.io import savemat
 # BioSemi's range in uV: 2**24 steps of 1/32, wide enough for electrode offsets.
 BDF_RANGE = (-262144, 262143)
 BDF_STEP = (BDF_RANGE[1] - BDF_RANGE[0]) / (2**24 - 1)
+# The digital value next to 0 uV, which no digital value is in that range.
+_BDF_ZERO = 15
+_BDF_DIGITAL = (-(2**23), 2**23 - 1)
+_EDF_DIGITAL = (-(2**15), 2**15 - 1)
 
 _MAT_TEXT = b"MATLAB 5.0 MAT-file, written for nemar-convert"
 _MNE_TYPES = {"MEGMAG": "mag", "MEGGRADPLANAR": "grad", "EEG": "eeg", "TRIG": "stim"}
@@ -31,34 +35,46 @@ def edf(
     annotations: Sequence[tuple[float, float | None, str]] | None = None,
 ) -> bytes:
     """EDF of (channel, samples, rate in Hz), with annotations (onset, duration, text) EDF+C."""
-    written = [
-        edfio.EdfSignal.from_digital(
-            samples.astype(np.int16),
-            rate,
-            label=channel.label,
-            physical_dimension=channel.unit,
-            physical_range=(round(-32768 * channel.step, 6), round(32767 * channel.step, 6)),
+    written = []
+    for channel, samples, rate in signals:
+        low, high = round(-32768 * channel.step, 6), round(32767 * channel.step, 6)
+        written.append(
+            edfio.EdfSignal(
+                _physical(samples, _EDF_DIGITAL, (low, high)),
+                rate,
+                label=channel.label,
+                physical_dimension=channel.unit,
+                physical_range=(low, high),
+                digital_range=_EDF_DIGITAL,
+            )
         )
-        for channel, samples, rate in signals
-    ]
     notes = None if annotations is None else [edfio.EdfAnnotation(*note) for note in annotations]
     return _written(edfio.Edf(written, annotations=notes))
 
 
 def bdf(signals: Sequence[tuple[Channel, Steps]], rate: int) -> bytes:
     """BDF of (channel, samples); a channel with the unit "Boolean" holds bare integers."""
-    written = [
-        edfio.BdfSignal.from_digital(
-            samples.astype(np.int32),
-            rate,
-            label=channel.label,
-            physical_dimension=channel.unit,
-            physical_range=None if channel.unit == "Boolean" else BDF_RANGE,
-            prefiltering="" if channel.unit == "Boolean" else "HP: DC; LP: 113 Hz",
+    written = []
+    for channel, samples in signals:
+        is_status = channel.unit == "Boolean"
+        extent = _BDF_DIGITAL if is_status else BDF_RANGE
+        written.append(
+            edfio.BdfSignal(
+                _physical(samples if is_status else samples + _BDF_ZERO, _BDF_DIGITAL, extent),
+                rate,
+                label=channel.label,
+                physical_dimension=channel.unit,
+                physical_range=extent,
+                digital_range=_BDF_DIGITAL,
+                prefiltering="" if is_status else f"HP: DC; LP: {rate // 5} Hz",
+            )
         )
-        for channel, samples in signals
-    ]
     return _written(edfio.Bdf(written))
+
+
+def _physical(digital: Steps, stored: tuple[int, int], extent: tuple[float, float]) -> NDArray[Any]:
+    """Physical values, which edfio turns into the same digital ones again."""
+    return (digital - stored[0]) * ((extent[1] - extent[0]) / (stored[1] - stored[0])) + extent[0]
 
 
 def _written(recording: edfio.Edf | edfio.Bdf) -> bytes:
@@ -171,6 +187,7 @@ def fif(signals: Sequence[tuple[Channel, Steps]], rate: int, *, shielded: bool =
     raw = mne.io.RawArray(data, info, verbose="ERROR")
     with raw.info._unlock():
         raw.info["maxshield"] = shielded
+        raw.info["dev_head_t"] = mne.transforms.Transform("meg", "head")
     with TemporaryDirectory() as directory:
         path = Path(directory) / "rest_meg.fif"
         raw.save(path, fmt="single", verbose="ERROR")

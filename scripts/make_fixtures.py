@@ -48,14 +48,17 @@ class Tree:
         self.root = root
 
     def write(self, path: str, content: bytes | str) -> None:
+        """A file with this content, at a path below the root."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def json(self, path: str, content: Mapping[str, Any]) -> None:
+        """A JSON sidecar."""
         self.write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def table(self, path: str, columns: str, rows: Iterable[Row]) -> None:
+        """A TSV file; `columns` are its names, separated by spaces."""
         lines = [columns.split(), *([str(cell) for cell in row] for row in rows)]
         self.write(path, "".join("\t".join(line) + "\n" for line in lines))
 
@@ -135,7 +138,7 @@ def write_edf(tree: Tree) -> None:
             (15.0, 4.0, "rest", "n/a", "n/a"),
         ],
     )
-    places = [
+    places: list[Row] = [
         ("Fp1", -0.0267, 0.0921, 0.0352),
         ("Fp2", 0.0271, 0.0918, 0.0349),
         ("Cz", 0.0004, -0.0091, 0.1201),
@@ -161,7 +164,7 @@ def write_brainvision(tree: Tree) -> None:
         eeg("Oz", 13, 15.0, step=0.05),
         Channel("HEOG", "HEOG", "uV", ((2, 300.0),), step=0.5, declared_unit="mV"),
     ]
-    trigger = Channel("TRIG", "TRIG", "", (), step=1.0, declared_unit="n/a")
+    trigger = Channel("TRIG", "TRIG", "n/a", (), step=1.0)
     codes = {2000: 1, 5000: 2, 9000: 1, 12000: 128}
     samples = recording(channels, rate, seconds, "sub-02")
     samples.append(pulses(rate * seconds, codes, width=40))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from .annex import AnnexKey, LocalAnnex
+from .annex import AnnexKey, DamagedContent, LocalAnnex
 from .recording import Entry, Recording
 from .repository import Repository
 
@@ -48,6 +48,20 @@ def materialise(recording: Recording, repository: Repository, into: Path) -> dic
             if path not in contents:
                 blobs.copy(entry.blob, files[path])
     return files
+
+
+def read_small(entry: Entry, repository: Repository, limit: int) -> bytes | None:
+    """A small file's bytes; None when it has more than `limit`, or its content is not here."""
+    if entry.size > limit:
+        return None
+    if entry.key is None:
+        return repository.read_blob(entry.blob, limit)
+    try:
+        content = _annexed([entry], LocalAnnex(repository))[entry.path]
+    except (MissingContent, DamagedContent):
+        return None
+    with content.open("rb") as file:
+        return file.read(limit)
 
 
 def _annexed(entries: Iterable[Entry], annex: LocalAnnex) -> dict[str, Path]:

@@ -2,6 +2,8 @@
 
 A recording has the BIDS suffix eeg, meg, ieeg or emg and is neither a sidecar nor a companion
 of another file. A format that nothing reads is a recording too: it is accounted for.
+A link to a directory is followed when the link itself is named like a directory recording,
+not to look for recordings there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A sidecar applies from the recording's directory or a parent of it, when every entity in its
 name has the same value in the recording's name. The deepest directory is the most specific;
-within one directory the sidecar with the most entities, then the first by name.
+within one directory the sidecar with the most entities, then the first by name. A link that
+is refused or leads to a directory is no sidecar.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class SidecarIndex:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._visible: dict[str, dict[_Kind, list[_Table]]] = {}
+        root = {kind: [table] for kind, table in self._tables("").items()}
+        self._visible: dict[str, dict[_Kind, list[_Table]]] = {"": root}
 
     def sidecars(self, path: str) -> Sidecars:
         """All that apply to the recording at a BIDS path."""
@@ -82,15 +84,18 @@ class SidecarIndex:
 
     def _visible_from(self, directory: str) -> dict[_Kind, list[_Table]]:
         """Sidecars in a directory and its parents by kind, the deepest directory first."""
-        visible = self._visible.get(directory)
-        if visible is None:
-            parent = directory.rpartition("/")[0]
-            above = self._visible_from(parent) if directory else {}
+        unknown = []
+        here = directory
+        while here not in self._visible:
+            unknown.append(here)
+            here = here.rpartition("/")[0]
+        above = self._visible[here]
+        for here in reversed(unknown):
             visible = dict(above)
-            for kind, table in self._tables(directory).items():
+            for kind, table in self._tables(here).items():
                 visible[kind] = [table, *above.get(kind, ())]
-            self._visible[directory] = visible
-        return visible
+            above = self._visible[here] = visible
+        return above
 
     def _tables(self, directory: str) -> dict[_Kind, _Table]:
         tables: dict[_Kind, _Table] = {}

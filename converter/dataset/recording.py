@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class Entry:
     """One path of the tree at a commit.
 
-    `blob` is the git object; `key` the annex key of an annexed file; `target` where a git
-    symlink inside the tree leads (the entry then carries the blob, key and size found there).
-    `size` is bytes, of the content where the key tells it, else of the blob.
+    `blob` is the git object, `key` the annex key of an annexed file; a symlink inside the tree
+    carries those of the file it leads to. `size` is bytes, of the content where the key tells
+    it, else of the blob.
     """
 
     path: str

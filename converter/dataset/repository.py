@@ -198,7 +198,7 @@ class BlobReader:
             raise self._broken(sha) from error
         return self._header(sha)[1]
 
-    def _header(self, asked: str = "of an object") -> tuple[str, int]:
+    def _header(self, asked: str = "asked for") -> tuple[str, int]:
         line = self._output.readline().decode("ascii", "replace").split()
         match line:
             case [sha, "blob", size]:
@@ -223,7 +223,7 @@ class BlobReader:
 
     def _broken(self, sha: str) -> RepositoryError:
         return RepositoryError(
-            f"git stopped in the middle of the object {sha} of {self._repository.path}."
+            f"git stopped before the end of the object {sha} in {self._repository.path}."
         )
 
 

@@ -26,11 +26,13 @@ from ..work.spool import TSV_PREFIX, row_schema
 NAME: Final = "events.parquet"
 ROW_GROUP_ROWS: Final = 65_536
 
+_FIXED_FOLDED = frozenset(name.casefold() for name in FIXED_COLUMNS)
+
 # A dictionary of a full row group of long descriptions; a smaller bound would leave the
 # column of free texts without one.
 _DICTIONARY_BYTES = 1 << 26
 
-# Where a published column was renamed, the name that events.tsv has for it.
+# The metadata of a further column that tells the name that events.tsv has for it.
 _TSV_NAME = b"events_tsv_column"
 
 
@@ -87,10 +89,9 @@ def published_names(tsv_columns: Iterable[str]) -> dict[str, str]:
     Its own, or `x_` before it where a fixed column, or another one, has that name in any
     case: query engines tell no `Value` from `value`. Own names are given first.
     """
-    fixed = {name.casefold() for name in FIXED_COLUMNS}
-    taken = set(fixed)
+    taken = set(_FIXED_FOLDED)
     names: dict[str, str] = {}
-    for column in sorted(tsv_columns, key=lambda name: (name.casefold() in fixed, name)):
+    for column in sorted(tsv_columns, key=lambda name: (name.casefold() in _FIXED_FOLDED, name)):
         name = column or "x_"
         while name.casefold() in taken:
             name = f"x_{name}"
@@ -191,21 +192,22 @@ def _internal_names(schema: Any, file_name: str) -> dict[str, str]:
     missing = [name for name in FIXED_COLUMNS if name not in schema.names]
     if missing:
         raise EventsError(f"{file_name} has no column {missing[0]}, which the contract requires.")
-    if len(set(schema.names)) < len(schema.names):
-        raise EventsError(f"{file_name} has two columns of one name.")
+    further = [field for field in schema if field.name not in FIXED_COLUMNS]
     names = {name: name for name in FIXED_COLUMNS}
-    fixed = {name.casefold() for name in FIXED_COLUMNS}
-    for field in schema:
-        if field.name in FIXED_COLUMNS:
-            continue
-        original = (field.metadata or {}).get(_TSV_NAME)
-        bare = field.name.removeprefix("x_")
-        if original is not None:
-            bare = original.decode()
-        elif bare.casefold() not in fixed:
-            bare = field.name
-        names[field.name] = TSV_PREFIX + bare
+    names |= {field.name: TSV_PREFIX + _tsv_name(field) for field in further}
+    if len(set(schema.names)) < len(schema.names) or len(set(names.values())) < len(names):
+        raise EventsError(f"{file_name} has two columns of one name.")
     return names
+
+
+def _tsv_name(field: Any) -> str:
+    """A further column's name in events.tsv; for another writer's file, as far as it shows."""
+    original = (field.metadata or {}).get(_TSV_NAME)
+    if original is not None:
+        return str(original, "utf-8", "replace")
+    name = str(field.name)
+    bare = name.removeprefix("x_")
+    return bare if bare.casefold() in _FIXED_FOLDED else name
 
 
 def _runs(column: Any) -> Iterator[tuple[str, int, int]]:
@@ -262,11 +264,12 @@ def _joined(tables: Sequence[Any], schema: Any) -> Any:
 
 
 def _published_schema(spooled: Any, tsv_names: Sequence[str]) -> Any:
-    """The file's schema; a renamed column's metadata tells its name in events.tsv."""
+    """The file's schema; a further column's metadata tells its name in events.tsv."""
     fields = []
     for field, name in zip(spooled, [*FIXED_COLUMNS, *tsv_names], strict=True):
+        further = field.name.startswith(TSV_PREFIX)
         original = field.name.removeprefix(TSV_PREFIX)
-        metadata = None if name == original else {_TSV_NAME: original.encode()}
+        metadata = {_TSV_NAME: original.encode()} if further else None
         is_text = field.type == pa.string()
         published = pa.dictionary(pa.int32(), pa.string()) if is_text else field.type
         fields.append(pa.field(name, published, metadata=metadata))

@@ -24,7 +24,7 @@ from .sidecars.channels import ChannelPlan, PlannedChannel, plan_channels
 from .sidecars.electrodes import Electrodes, read_electrodes
 from .sidecars.events import Events, describe, parse_events, trial_types
 from .sidecars.metadata import merge_json, power_line_frequency
-from .sidecars.tables import Table, read_table
+from .sidecars.tables import read_table
 from .signal import SignalGroup, SignalSource
 from .store import WrittenGroup, write_signal_group
 
@@ -59,6 +59,7 @@ class Inspection:
 
     @property
     def derived(self) -> bool:
+        """Whether the samples are a processed copy, which a reader is told."""
         return self.source.facts.separation is not None
 
     def channels(self) -> Iterator[tuple[int, Sequence[PlannedChannel]]]:
@@ -104,7 +105,11 @@ def _inspect(recording: LocalRecording, source: SignalSource, warnings: list[str
     metadata = merge_json([path.read_bytes() for path in sidecars.json])
     warnings.extend(metadata.warnings)
     coordsystem = sidecars.coordsystem.read_bytes() if sidecars.coordsystem else None
-    positions = _parsed(sidecars.electrodes, read_table, warnings)
+    electrodes = _parsed(
+        sidecars.electrodes,
+        lambda raw: read_electrodes(read_table(raw), coordsystem, recording.modality),
+        warnings,
+    )
     return Inspection(
         recording=recording,
         source=source,
@@ -113,7 +118,7 @@ def _inspect(recording: LocalRecording, source: SignalSource, warnings: list[str
         unreadable=sidecars.channels is not None and table is None,
         frequency=power_line_frequency(metadata.values),
         events=_parsed(sidecars.events, parse_events, warnings),
-        electrodes=positions and read_electrodes(positions, coordsystem, recording.modality),
+        electrodes=electrodes,
     )
 
 
@@ -210,7 +215,7 @@ def _sidecar_attributes(inspection: Inspection) -> dict[str, Any]:
 def _store_entry(
     inspection: Inspection, written: Sequence[WrittenGroup], zarr: str, context: StoreContext
 ) -> StoreEntry:
-    recording, events = inspection.recording, inspection.events
+    recording, events, frequency = inspection.recording, inspection.events, inspection.frequency
     separation = inspection.source.facts.separation
     labelled = events is not None and "trial_type" in events.declared
     return StoreEntry(
@@ -218,20 +223,16 @@ def _store_entry(
         zarr=zarr,
         derived=inspection.derived,
         updated_utc=context.created_utc,
-        modalities=(recording.modality,),
-        groups=tuple(_group_entry(group) for group in written),
+        modalities=[recording.modality],
+        groups=[_group_entry(group) for group in written],
         sss=msgspec.UNSET if separation is None else Sss(applied=True, **asdict(separation)),
-        split_members=recording.split_members or msgspec.UNSET,
-        power_line_frequency=_or_unset(inspection.frequency),
-        event_description_count=_or_unset(events and events.description_count),
+        split_members=list(recording.split_members) or msgspec.UNSET,
+        power_line_frequency=msgspec.UNSET if frequency is None else frequency,
+        event_description_count=msgspec.UNSET if events is None else events.description_count,
         n_events=msgspec.UNSET if events is None else len(events),
         trial_types=trial_types(events) if events is not None and labelled else msgspec.UNSET,
         units_report=_units_report(inspection),
     )
-
-
-def _or_unset(value: T | None) -> T | msgspec.UnsetType:
-    return msgspec.UNSET if value is None else value
 
 
 def _group_entry(group: WrittenGroup) -> GroupEntry:

@@ -38,11 +38,8 @@ class Geometry:
 
     @property
     def n_chunks(self) -> int:
+        """Chunks that the samples fill, the last one perhaps in part."""
         return -(-self.n_samples // self.chunk)
-
-    @property
-    def chunks_per_shard(self) -> int:
-        return self.shard // self.chunk
 
 
 def group_names(modality: str, natives: Sequence[Fraction]) -> list[str]:

@@ -75,10 +75,12 @@ class SignalSource(Protocol):
     """An open recording."""
 
     @property
-    def facts(self) -> SourceFacts: ...
+    def facts(self) -> SourceFacts:
+        """What the header says."""
 
     @property
-    def groups(self) -> Sequence[SignalGroup]: ...
+    def groups(self) -> Sequence[SignalGroup]:
+        """The channel groups, the one most channels have first."""
 
     def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` of one group as (n_channels, stop - start), any real dtype.
@@ -86,9 +88,9 @@ class SignalSource(Protocol):
         The array is the caller's until the next read. Raises RecordingError where the
         file ends before its header says.
         """
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the files."""
 
 
 def distinct_labels(labels: Iterable[str]) -> list[str]:

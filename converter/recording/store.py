@@ -132,7 +132,7 @@ class ServedSignal:
     @property
     def inference(self) -> NDArray[np.bool_]:
         """Channels fit for training: a waveform without a sample that had to be filled."""
-        return ~self.discrete & (self.nonfinite == 0)
+        return np.logical_not(self.discrete | (self.nonfinite > 0))
 
     def push(self, raw: NDArray[Any]) -> None:
         """Take the next block of the source."""

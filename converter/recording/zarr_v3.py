@@ -92,7 +92,12 @@ class ChunkedArray:
     """An array whose chunks are objects of their own. Chunks at the end come padded."""
 
     def __init__(
-        self, path: Path, dtype: type, shape: Sequence[int], chunk: Sequence[int], attributes: JsonObject
+        self,
+        path: Path,
+        dtype: type,
+        shape: Sequence[int],
+        chunk: Sequence[int],
+        attributes: JsonObject,
     ) -> None:
         self._path, self._dtype = path, np.dtype(dtype)
         _write_array(path, self._dtype, shape, chunk, _codecs(self._dtype.itemsize), attributes)

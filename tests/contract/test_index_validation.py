@@ -304,12 +304,14 @@ def test_quick_keywords_agree_with_jsonschema() -> None:
                     validate_index(doc)
 
 
-def test_a_large_index_is_checked_in_time() -> None:
+def test_an_index_of_25_000_stores_would_take_ten_seconds_at_most() -> None:
     doc = document(*(store(n, n_events=n, trial_types={"a": n}) for n in range(2500)))
-    validate_index(document(store()))
-    started = time.process_time()
-    validate_index(doc)
-    assert time.process_time() - started < 1.0 * 3, "25,000 stores would take over 30 s"
+    seconds = []
+    for _ in range(2):
+        started = time.process_time()
+        validate_index(doc)
+        seconds.append(time.process_time() - started)
+    assert min(seconds) < 1.0
 
 
 def test_schemas_of_an_installed_package_are_found(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from scipy.signal import resample_poly
 mne.set_log_level("ERROR")
 CAPS = {"EEG": 250, "MEG": 250, "IEEG": 1000, "EMG": 1000}
 # Published unit -> how many of it make one of the reader's.
-FACTORS = {"uV": 1e6, "µV": 1e6, "μV": 1e6, "mV": 1e3, "nV": 1e9, "V": 1.0}
+FACTORS = {"uV": 1e6, "µV": 1e6, "μV": 1e6, "mV": 1e3, "nV": 1e9, "V": 1.0, "µS": 1e6, "uS": 1e6}
 
 
 class Whole:
@@ -46,11 +46,12 @@ def read_edf(path: Path) -> Whole:
             seen[label] = seen.get(label, -1) + 1
             label = f"{label}-{seen[label]}"
         rate = Fraction(signal.samples_per_data_record) / Fraction(str(edf.data_record_duration))
-        if label == "Status":
-            values = signal.digital.astype(np.float64)
+        if label == "Status" and path.suffix.lower() == ".bdf":
+            # The codes: 16 bits of trigger and one that marks the start of an epoch.
+            codes = signal.digital.astype(np.int64) & 0x1FFFF
+            whole.add(label, rate, codes.astype(np.float64), "n/a")
         else:
-            values = signal.data
-        whole.add(label, rate, values, signal.physical_dimension)
+            whole.add(label, rate, signal.data, signal.physical_dimension)
     return whole
 
 
@@ -97,9 +98,7 @@ def check_store(store: Path, whole: Whole, modality: str) -> int:
             served = min(native, Fraction(CAPS[modality]))
             assert channel["original_rate"] == float(native)
             assert channel["target_rate"] == group.attrs["rate"] == float(served)
-            factor = 1.0
-            if channel["unit"] != unit:
-                factor = FACTORS[channel["unit"]] / FACTORS[unit]
+            factor = FACTORS.get(channel["unit"], 1.0) / FACTORS.get(unit, 1.0)
             discrete = channel["channel_type"] in ("TRIG", "SYSCLOCK", "CTRL")
             expected = expected_level_0(values * factor, native, served, discrete=discrete)
             got = physical[channel["row_index"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import biosigio
@@ -14,30 +13,15 @@ import numpy as np
 import pytest
 import zarr
 
-from converter import Summary, convert_dataset
+from converter import convert_dataset
 
 from . import independent
+from .conftest import Run
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 # The table has one group for this file, at the rate most of its channels have. The header of
 # some channels declares lower rates, and channels of different rates never share a grid.
 MIXED_RATES = "sub-06/eeg/sub-06_task-rest_eeg.edf"
-
-
-@dataclass(frozen=True)
-class Run:
-    dataset: Path
-    commit: str
-    serving: Path
-    summary: Summary
-
-    @property
-    def index(self) -> dict:
-        return json.loads((self.serving / "index.json").read_bytes())
-
-    def store(self, path: str) -> Path:
-        entry = next(entry for entry in self.index["stores"] if entry["path"] == path)
-        return self.serving / entry["zarr"]
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +106,7 @@ def whole(run: Run, path: str) -> independent.Whole:
         )
         return independent.from_raw(raw)
     raw = mne.io.read_raw_fif(file, allow_maxshield=True)
-    if raw.info["maxshield"]:
+    if raw.info.get("maxshield"):
         raw = mne.preprocessing.maxwell_filter(
             raw,
             calibration=file.parent / "sub-21_acq-calibration_meg.dat",

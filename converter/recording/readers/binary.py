@@ -13,8 +13,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 
-PIECE_BYTES = 1 << 20  # a piece and its transpose fit into the cache of one core
-FRAMES_PER_TRANSPOSE = 256  # rows of the source that one pass of a transpose touches
+PIECE_BYTES = 1 << 18  # a piece and its transpose fit into the cache of one core
+FRAMES_PER_TRANSPOSE = 128  # rows of the source that one pass of a transpose touches
 
 
 class SampleFile:

@@ -33,14 +33,14 @@ MAX_HEADER_BYTES = 16 << 20  # thousands of channels and their comments take one
 # Recorder, Analyzer, V-Amp and other writers word the rest of the first line differently.
 _FIRST_LINE = re.compile(r"brain ?vision .*(header|data format)", re.I)
 _DTYPES = {"INT_16": "i2", "UINT_16": "u2", "INT_32": "i4", "IEEE_FLOAT_32": "f4"}
-_DATA_SUFFIXES = (".eeg", ".dat", ".aeeg", ".adat")
+_DATA_SUFFIXES = (".eeg", ".dat", ".seg", ".avg", ".aeeg", ".adat")
 
 Section = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says; `points` is None where it does not count the samples a channel."""
+    """What a header says; `points` is 0 where it does not count the samples a channel."""
 
     name: str
     data_file: str
@@ -48,7 +48,7 @@ class Header:
     rate: Fraction
     dtype: str
     vectorized: bool
-    points: int | None
+    points: int
     channels: tuple[Channel, ...]
 
 
@@ -63,8 +63,8 @@ def read_sections(path: Path) -> dict[str, Section]:
     finally:
         file.close()
     text = _text(raw)
-    lines = text.splitlines()
-    if len(raw) > MAX_HEADER_BYTES or not lines or not _FIRST_LINE.search(lines[0]):
+    lines = re.split(r"\r\n|\r|\n", text)
+    if len(raw) > MAX_HEADER_BYTES or not _FIRST_LINE.search(lines[0]):
         raise RecordingError(
             FailureCode.CORRUPT_OR_TRUNCATED,
             f"{path.name} does not begin with the first line of a BrainVision header.",
@@ -131,7 +131,7 @@ def read_header(path: Path, modality: str) -> Header:
         rate=Fraction(10**6) / interval,
         dtype=(">" if big_endian else "<") + _DTYPES[binary_format],
         vectorized=orientation == "VECTORIZED",
-        points=_whole(path.name, common, "DataPoints") if common.get("datapoints") else None,
+        points=_whole(path.name, common, "DataPoints") if common.get("datapoints") else 0,
         channels=_channels(path.name, sections.get("channel infos", {}), n_channels, modality),
     )
 
@@ -192,20 +192,19 @@ def _channel(name: str, label: str, row: list[str], modality: str) -> Channel:
 
 
 def _data_file(path: Path, header: Header) -> Path:
-    named_suffix = Path(header.data_file).suffix
-    suffixes = (named_suffix, *_DATA_SUFFIXES) if named_suffix else _DATA_SUFFIXES
-    sibling = same_stem(path, suffixes)
-    stem, reference = path.with_suffix("").name, header.data_file
-    return sibling or named_file(path, reference.replace("$b", stem))
+    own = Path(header.data_file).suffix.lower()
+    suffixes = sorted(_DATA_SUFFIXES, key=lambda suffix: suffix != own)
+    named = header.data_file.replace("$b", path.with_suffix("").name)
+    return same_stem(path, suffixes) or named_file(path, named)
 
 
 def _n_samples(file: SampleFile, header: Header) -> int:
     """Samples a channel in the data file; a last frame that was cut short does not count."""
     column = np.dtype(header.dtype).itemsize
     whole, rest = divmod(file.size, header.n_channels * column)
-    if file.size == 0 or (header.points == 0 and header.vectorized):
-        raise RecordingError(FailureCode.EMPTY_RECORDING, f"{file.name} holds no samples.")
-    points = header.points or 0
+    if file.size == 0:
+        raise RecordingError(FailureCode.EMPTY_RECORDING, f"{file.name} is empty.")
+    points = header.points
     if whole + bool(rest) < points or (header.vectorized and whole < points):
         raise _damaged(
             file.name,
@@ -224,7 +223,7 @@ class BrainVisionSource:
     """An open BrainVision recording: one group, samples in the type of the data file.
 
     Types are the file's (int16, uint16, int32, float32) in native byte order; NaNs pass.
-    Memory: a megabyte and the block returned.
+    Memory: a fraction of a megabyte and the block returned.
     """
 
     def __init__(self, path: Path, modality: str) -> None:

@@ -92,7 +92,7 @@ class EdfSource:
     Gain and offset come from the header's physical and digital ranges. Where a range is
     missing or has no extent, samples are served as stored (gain 1, offset 0, unit "n/a"). A
     Status or Trigger signal is a discrete TRIG channel of stored integers, in BDF of the 17
-    bits that `STATUS_MASK` keeps. Memory: a megabyte or one data record of at most four, and
+    bits that `STATUS_MASK` keeps. Memory: one data record of at most four megabytes, and
     the block returned.
     """
 

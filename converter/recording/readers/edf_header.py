@@ -139,8 +139,7 @@ def _with_checked_records(file: SampleFile, header: Header) -> Header:
     if not header.data_signals:
         raise RecordingError(
             FailureCode.EMPTY_RECORDING,
-            f"{file.name} declares {len(header.signals)} signals, none of them other than "
-            "annotations.",
+            f"{file.name} has no signal other than annotations, of {len(header.signals)} declared.",
         )
     if header.duration <= 0:
         raise _damaged(file, f"gives its data records a duration of {float(header.duration):g} s")
@@ -149,7 +148,9 @@ def _with_checked_records(file: SampleFile, header: Header) -> Header:
     if n_records < 0:
         raise _damaged(file, f"declares {n_records} data records")
     if found < n_records or header.data_offset > file.size:
-        raise _damaged(file, f"holds {found} whole data records, its header declares {n_records}")
+        raise _damaged(
+            file, f"holds {found} of the {n_records} data records that its header declares"
+        )
     if n_records == 0:
         raise RecordingError(
             FailureCode.EMPTY_RECORDING, f"{file.name} holds no whole data record."
@@ -257,6 +258,7 @@ def check_continuous(file: SampleFile, header: Header) -> None:
         largest = max(gaps, key=abs)
         raise RecordingError(
             FailureCode.NOT_CONTINUOUS,
-            f"{file.name} is discontinuous: {len(gaps)} gaps between its {header.n_records} data "
-            f"records, the largest of {float(largest):g} s.",
+            f"{file.name} is discontinuous: gaps or overlaps at {len(gaps)} of the "
+            f"{header.n_records - 1} steps between its data records, the largest of "
+            f"{float(largest):g} s.",
         )

@@ -55,6 +55,13 @@ _MEG_TYPES = {
 }
 _MOTION_TYPES = {"ACCEL", "ANGACC", "GYRO", "JNTANG", "LATENCY", "MAGN", "ORNT", "POS", "VEL"}
 BIDS_TYPES = DISCRETE_TYPES | _GENERAL_TYPES | _SENSOR_TYPES | _MEG_TYPES | _MOTION_TYPES
+# Types that deployed readers know; they refuse a store that has another one.
+_SERVED_TYPES = DISCRETE_TYPES | {
+    *("ACC", "DBS", "ECG", "ECOG", "EEG", "EMG", "EOG", "GSR", "GYRO", "HEOG", "MAGN", "MISC"),
+    *("MEGGRADAXIAL", "MEGGRADPLANAR", "MEGMAG", "MEGREFGRADAXIAL", "MEGREFGRADPLANAR"),
+    *("MEGREFMAG", "OTHER", "PPG", "QUAT", "REF", "RESP", "SEEG", "TEMP", "VEOG"),
+}
+_SERVED_AS = {"ACCEL": "ACC"}
 # What a quantity is served in when channels.tsv declares nothing.
 _DEFAULT_UNITS = {"V": "uV", "T": "T", "T/m": "T/m"}
 _NUMBERED = re.compile(r"(?P<base>.+)-\d+", re.DOTALL)
@@ -121,7 +128,8 @@ class _Tally:
 def plan_channels(channels: Sequence[Channel], table: Table | None) -> ChannelPlan:
     """Types, units and factors of all channels of a recording under its channels.tsv.
 
-    A declared type is adopted when BIDS knows it, a declared unit when the reader's unit
+    A declared type is adopted when BIDS knows it, and served as MISC when readers of stores
+    don't; a declared unit when the reader's unit
     converts to it and the channel is not discrete. Without a declared unit voltages are
     served in uV and magnetic fields in T or T/m.
     """
@@ -223,6 +231,7 @@ def _plan(
             tally.relabelled += factor == 1.0
     elif not discrete:
         unit, factor = _default(reader_unit)
+    kind = _SERVED_AS.get(kind, kind if kind in _SERVED_TYPES else "MISC")
     return PlannedChannel(channel.label, kind, unit, factor, discrete, bids_unit, channel.prefilter)
 
 

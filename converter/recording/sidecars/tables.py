@@ -13,7 +13,7 @@ from .text import decode
 MISSING = "n/a"
 MAX_BYTES = 256 * 2**20
 # A short row is padded to the header, so a hostile header could multiply a file's size.
-MAX_CELLS = 50_000_000
+MAX_CELLS = 20_000_000
 
 _LINE_END = re.compile(r"\r\n?")
 
