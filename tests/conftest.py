@@ -3,12 +3,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 SHARED_REAL = Path(__file__).resolve().parents[2] / "shared" / "real"
+
+# Programs that are installed with the project's test dependencies, git-annex among them.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 GIT_ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},

@@ -148,7 +148,9 @@ def _entry(recording: Discovered, outcome: Outcome, prior: Entry | None, now: st
             attempts=attempts,
         )
     if _is_attempt(outcome):
-        attempts, last_error, last_attempt = attempts + 1, _public(outcome.last_error), now
+        attempts, last_attempt = attempts + 1, now
+    if outcome.last_error is not None:
+        last_error = _public(outcome.last_error)
     return _given_up(
         PendingEntry(
             path=recording.path,

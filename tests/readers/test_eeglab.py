@@ -53,6 +53,10 @@ def cells(values: list[str]) -> np.ndarray[Any, Any]:
 
 
 def write_v5(path: Path, content: dict[str, Any], *, struct: bool = True) -> None:
+    savemat(path, {"EEG": content} if struct else content, appendmat=False)
+
+
+def write_v7(path: Path, content: dict[str, Any], *, struct: bool = True) -> None:
     savemat(path, {"EEG": content} if struct else content, appendmat=False, do_compression=True)
 
 
@@ -98,7 +102,7 @@ def write_h5(path: Path, content: dict[str, Any], *, struct: bool = True, **stor
 
 
 Writer = Callable[..., None]
-WRITERS = pytest.mark.parametrize("write", [write_v5, write_h5], ids=["v5", "v7.3"])
+WRITERS = pytest.mark.parametrize("write", [write_v5, write_v7, write_h5], ids=["v5", "v7", "v7.3"])
 
 
 @pytest.fixture
@@ -164,12 +168,13 @@ def test_old_dat_files_are_channel_by_channel(path: Path) -> None:
     np.testing.assert_array_equal(whole(opened(path)), SAMPLES)
 
 
-@pytest.mark.parametrize("kind", ["v5", "v7.3", "chunked", "fdt"])
+@pytest.mark.parametrize("kind", ["v5", "v7", "v7.3", "chunked", "fdt"])
 def test_any_bounds(path: Path, kind: str) -> None:
     if kind == "fdt":
         SAMPLES.T.tofile(path.with_suffix(".fdt"))
-    if kind in ("v5", "fdt"):
-        write_v5(path, fields("a.fdt" if kind == "fdt" else SAMPLES))
+    if kind in ("v5", "v7", "fdt"):
+        write = write_v7 if kind == "v7" else write_v5
+        write(path, fields("a.fdt" if kind == "fdt" else SAMPLES))
     else:
         chunked: dict[str, Any] = {"chunks": (30, 2), "compression": "gzip"}
         write_h5(path, fields(), **(chunked if kind == "chunked" else {}))

@@ -102,10 +102,13 @@ class SampleMatrix(Protocol):
 
 
 class MultiplexedFile:
-    """Frames of one sample a channel, one after the other."""
+    """Frames of one sample a channel, one after the other, from byte `offset` on."""
 
-    def __init__(self, file: SampleFile, dtype: DTypeLike, n_channels: int) -> None:
+    def __init__(
+        self, file: SampleFile, dtype: DTypeLike, n_channels: int, offset: int = 0
+    ) -> None:
         self._file = file
+        self._offset = offset
         self._stored = np.dtype(dtype)
         self._frame = self._stored.itemsize * n_channels
         self._n_channels = n_channels
@@ -119,7 +122,7 @@ class MultiplexedFile:
         for first in range(start, stop, step):
             last = min(first + step, stop)
             raw = self._buffer.array((last - first) * self._frame)
-            self._file.fill(raw, first * self._frame)
+            self._file.fill(raw, self._offset + first * self._frame)
             frames = raw.view(self._stored).reshape(last - first, self._n_channels)
             transpose_into(out[:, first - start : last - start], frames)
         return out

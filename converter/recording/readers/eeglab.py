@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
@@ -23,11 +24,13 @@ from converter.recording.readers.binary import (
     check_bounds,
 )
 from converter.recording.readers.companions import named_file, same_stem
-from converter.recording.readers.matlab import MatlabFile, Samples, open_matlab
+from converter.recording.readers.matlab import MatlabFile, Samples
+from converter.recording.readers.matlab_hdf5 import Hdf5File
+from converter.recording.readers.matlab_v5 import Mat5File
 from converter.recording.readers.mne_source import reading
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
 
-_FIELDS = ("nbchan", "pnts", "trials", "srate", "data", "datfile", "chanlocs")
+_FIELDS = ("nbchan", "pnts", "trials", "srate", "data", "datfile", "chanlocs", "labels", "type")
 _VOLTS = 1e-6
 _SAMPLE_BYTES = 4  # .fdt and .dat files hold little-endian float32
 
@@ -90,15 +93,14 @@ class _Inline:
 class EeglabSource:
     """An open EEGLAB data set: one group, samples in the type of the file.
 
-    Memory: with a .fdt file a fraction of a megabyte and the block returned; with samples
-    inside, for v7.3 one band of HDF5 chunks more, for v5 all samples in their own type.
+    Memory: a fraction of a megabyte and the block returned; with samples inside, for v7.3
+    one band of HDF5 chunks more, for a compressed v5 file all samples in their own type.
     """
 
     def __init__(self, path: Path, modality: str) -> None:
         self._name = path.name
-        _check_file(path)
         with _parsing(path.name):
-            mat = open_matlab(path, "EEG", _FIELDS, lazy="data")
+            mat = _open_matlab(path)
         try:
             with _parsing(path.name):
                 self._open(path, mat, modality)
@@ -194,9 +196,9 @@ class EeglabSource:
         self._matrix.close()
 
 
-def _check_file(path: Path) -> None:
-    """Raise what SampleFile raises of a path that is no regular file."""
-    SampleFile(path).close()
+def _open_matlab(path: Path) -> MatlabFile:
+    SampleFile(path).close()  # raises what it raises of a path that is no regular file
+    return Hdf5File(path, "EEG") if h5py.is_hdf5(path) else Mat5File(path, "EEG", _FIELDS)
 
 
 def open_eeglab(recording: LocalRecording) -> EeglabSource:
