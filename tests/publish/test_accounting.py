@@ -142,7 +142,14 @@ def test_attempts_count_over_runs_until_the_fifth() -> None:
     assert (again.code, again.attempts) == (FailureCode.RETRY_EXHAUSTED, 6)
 
 
-@pytest.mark.parametrize("outcome", [LATER, None, Deferred(PendingReason.NOT_ATTEMPTED, "x")])
+def test_what_kept_a_recording_from_being_attempted_is_said() -> None:
+    absent = Deferred(PendingReason.NOT_ATTEMPTED, "key K is absent", attempted=False)
+    entry, errors = entry_after(absent, pending("a", 3))
+    assert isinstance(entry, PendingEntry)
+    assert (entry.attempts, entry.last_error, errors) == (3, "key K is absent", 0)
+
+
+@pytest.mark.parametrize("outcome", [LATER, None])
 def test_what_was_not_attempted_keeps_its_last_attempt(outcome: Outcome | None) -> None:
     entry, errors = entry_after(outcome, pending("a", 3))
     assert entry == PendingEntry(
