@@ -11,7 +11,9 @@ __version__ = "0.1.0"
 __all__ = ["Settings", "Summary", "__version__", "convert_dataset"]
 
 if TYPE_CHECKING:
-    from .pipeline import Settings, Summary, convert_dataset
+    from .pipeline import convert_dataset
+    from .settings import Settings
+    from .summary import Summary
 
 
 def __getattr__(name: str) -> Any:

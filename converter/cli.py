@@ -12,7 +12,8 @@ from . import __version__
 from .work.pool import usable_cpus
 
 if TYPE_CHECKING:
-    from .pipeline import Settings, Summary
+    from .settings import Settings
+    from .summary import Summary
 
 PUBLISHED, NOTHING_PUBLISHED, INTERRUPTED = 0, 1, 130
 
@@ -31,9 +32,10 @@ examples:
   nemar-convert ./mydata --dataset-id nm000900 --only 'sub-01/*' --catalog none -v
         convert one subject of a folder with another name, without asking a catalog
 
-A later run over the same commit converts what is still pending and keeps the rest; --clean
-converts everything anew. Content is read from the repository's own annex: a recording whose
-content is absent stays pending and its entry names the missing annex key.
+A later run converts what is new, pending, or changed in a file or sidecar since the published
+commit, and keeps the rest; --clean converts everything anew. Content is read from the
+repository's own annex: a recording whose content is absent stays pending, and its entry
+names the missing annex key.
 
 exit status: 0 the index is published (its failures and pending entries included),
              1 nothing is published, one sentence says why,  2 the command line is wrong"""
@@ -77,6 +79,27 @@ def parser() -> argparse.ArgumentParser:
         "--clean",
         action="store_true",
         help="convert everything anew, also over an index that can't be read",
+    )
+    what.add_argument(
+        "--retry-pending",
+        action="store_true",
+        help="convert only the pending recordings of a published index of this commit",
+    )
+    what.add_argument(
+        "--retry-failures",
+        metavar="CODE",
+        nargs="?",
+        const="all",
+        action="append",
+        default=[],
+        help="also convert recordings that failed before, with this code or, without one, any; "
+        "put -- before DATASET when it follows directly",
+    )
+    what.add_argument(
+        "--if-outdated",
+        action="store_true",
+        help="do nothing when the published copy is of this commit and this engine and has "
+        "nothing pending",
     )
     what.add_argument(
         "--catalog",
@@ -133,11 +156,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verbose and arguments.quiet:
         cli.error("-v and -q exclude each other")
     from .contract.addresses import is_dataset_id
+    from .contract.codes import FailureCode
 
     if arguments.dataset_id is not None and not is_dataset_id(arguments.dataset_id):
         cli.error(
             f"--dataset-id: {arguments.dataset_id!r} found, two lower-case letters and six "
             "digits expected, such as nm000103"
+        )
+    unknown = set(arguments.retry_failures) - {"all", *FailureCode}
+    if unknown:
+        cli.error(
+            f"--retry-failures: {min(unknown)!r} found, one of {', '.join(FailureCode)} expected"
+        )
+    if arguments.retry_pending and (arguments.clean or arguments.retry_failures):
+        cli.error(
+            "--retry-pending converts only what is pending; --clean and --retry-failures more"
         )
     from .pipeline import NothingPublished
 
@@ -172,7 +205,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    from .pipeline import Settings
+    from .settings import Settings
 
     return Settings(
         dataset=arguments.dataset,
@@ -182,6 +215,9 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         jobs=arguments.jobs,
         only=tuple(arguments.only),
         clean=arguments.clean,
+        retry_pending=arguments.retry_pending,
+        retry_failures=tuple(arguments.retry_failures),
+        if_outdated=arguments.if_outdated,
         scratch=arguments.scratch,
         catalog=arguments.catalog,
         dry_run=arguments.dry_run,

@@ -8,14 +8,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from .contract.addresses import Addresses, is_dataset_id
 from .contract.codes import PendingReason
-from .contract.index import ENGINE_VERSION, Entry, PendingEntry, Provenance, StoreEntry
+from .contract.index import ENGINE_VERSION, Provenance
 from .contract.validation import InvalidDocumentError
 from .dataset.catalog import read_provenance
 from .dataset.content import read_small
@@ -23,16 +22,17 @@ from .dataset.discovery import discover
 from .dataset.recording import Recording
 from .dataset.repository import Repository, RepositoryError
 from .dataset.snapshot import Snapshot
+from .plan import Plan, format_name, make_plan
 from .publish.accounting import account
 from .publish.destination import DestinationError, LocalDestination
 from .publish.publication import Publication, Release, publish
 from .publish.published import Published, UnreadableIndexError, read_published
 from .recording.attributes import StoreContext
-from .recording.readers import format_of
+from .settings import Settings
 from .summary import PlannedRecording, Summary
 from .work.outcome import Converted, Deferred, Failed, Outcome
 from .work.pool import WorkerDied, WorkerPool, usable_cpus
-from .work.task import Task, run_task, verdict_without_content
+from .work.task import Task, run_task
 
 __all__ = ["NothingPublished", "Plan", "Reporter", "Settings", "Summary", "convert_dataset", "run"]
 
@@ -41,40 +41,6 @@ DESCRIPTION_LIMIT = 1 << 20  # bytes of dataset_description.json
 
 class NothingPublished(Exception):
     """The run ended without publishing; the message says why in one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything a run can be told; `nemar-convert --help` explains each."""
-
-    dataset: Path
-    commit: str = "HEAD"
-    dataset_id: str | None = None
-    dest: Path = Path("serving")
-    jobs: int = 0
-    only: Sequence[str] = ()
-    clean: bool = False
-    scratch: Path | None = None
-    catalog: str = "none"
-    dry_run: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run does with each discovered recording: convert it, or keep what is published."""
-
-    convert: tuple[Recording, ...]
-    carry: Mapping[str, Entry]
-    decided: Mapping[str, Outcome]
-
-    def action(self, recording: Recording) -> str:
-        """In one word, for a dry run."""
-        if recording.path in self.carry:
-            return "keep"
-        decided = self.decided.get(recording.path)
-        if decided is None:
-            return "convert"
-        return "fail" if isinstance(decided, Failed) else "leave"
 
 
 class Reporter(Protocol):
@@ -112,6 +78,9 @@ def convert_dataset(
     jobs: int | None = None,
     only: Sequence[str] = (),
     clean: bool = False,
+    retry_pending: bool = False,
+    retry_failures: Sequence[str] = (),
+    if_outdated: bool = False,
     scratch: Path | str | None = None,
     catalog: str = "none",
     dry_run: bool = False,
@@ -131,6 +100,9 @@ def convert_dataset(
         jobs=jobs or 0,
         only=tuple(only),
         clean=clean,
+        retry_pending=retry_pending,
+        retry_failures=tuple(retry_failures),
+        if_outdated=if_outdated,
         scratch=None if scratch is None else Path(scratch),
         catalog=catalog,
         dry_run=dry_run,
@@ -154,15 +126,24 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
     dataset_id = _dataset_id(settings)
     repository = Repository(settings.dataset)
     commit = repository.resolve(settings.commit)
-    snapshot = Snapshot.read(repository, commit)
-    recordings = discover(snapshot)
     destination = LocalDestination(settings.dest / dataset_id / "zarr")
     published = _published(destination, settings)
-    plan = make_plan(recordings, published, settings, commit, destination)
+    is_current = published is not None and published.is_of(commit, ENGINE_VERSION)
+    if settings.if_outdated and published is not None and is_current and not published.pending:
+        return _unchanged_summary(published, destination, started)
+    if settings.retry_pending and not is_current:
+        raise NothingPublished(
+            f"--retry-pending: the published index is not of {commit}; run without it first"
+        )
+    snapshot = Snapshot.read(repository, commit)
+    recordings = discover(snapshot)
+    _check_selection(recordings, settings)
+    before = _before(published, repository, recordings, commit)
+    plan = make_plan(recordings, published, before, settings, destination.has_store)
     reporter.planned(plan, len(recordings))
     if settings.dry_run:
         return _dry_run_summary(dataset_id, commit, recordings, plan, started)
-    context = _store_context(settings, dataset_id, commit, repository, snapshot)
+    context = _store_context(settings, dataset_id, commit, repository, snapshot, published)
     with _scratch(settings, destination) as scratch:
         outcomes = dict(plan.decided)
         for recording, outcome in _convert(plan, settings, repository, context, scratch):
@@ -171,7 +152,7 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
             outcomes[recording.path] = outcome
             reporter.finished(recording, outcome)
         reporter.note("publishing")
-        release = _release(context, recordings, outcomes, plan, published)
+        release = _release(context, recordings, outcomes, plan)
         publication = publish(release, destination, published, scratch)
     return _summary(release, context, destination, publication, started)
 
@@ -204,80 +185,54 @@ def _published(destination: LocalDestination, settings: Settings) -> Published |
         ) from error
 
 
-def make_plan(
-    recordings: Sequence[Recording],
-    published: Published | None,
-    settings: Settings,
-    commit: str,
-    destination: LocalDestination,
-) -> Plan:
-    """Decide what becomes of each recording, from the tree and the published index alone."""
-    current = published is not None and (
-        (published.source_commit, published.engine_version) == (commit, ENGINE_VERSION)
-    )
-    entries = published.entries if published is not None and current else {}
-    selected = {r.path for r in recordings if _is_selected(r, settings.only)}
-    if settings.only and not selected:
+def _check_selection(recordings: Sequence[Recording], settings: Settings) -> None:
+    paths = [recording.path for recording in recordings]
+    if settings.only and not any(fnmatch.filter(paths, glob) for glob in settings.only):
         raise NothingPublished(
             f"--only {' '.join(settings.only)} matches none of the {len(recordings)} recordings"
         )
-    convert: list[Recording] = []
-    carry: dict[str, Entry] = {}
-    decided: dict[str, Outcome] = {}
-    for recording in recordings:
-        entry = entries.get(recording.path)
-        keeps = not (settings.clean or settings.only) or recording.path not in selected
-        if keeps and _is_settled(entry, destination):
-            assert entry is not None
-            carry[recording.path] = entry
-        elif recording.path not in selected:
-            decided[recording.path] = Deferred(PendingReason.NOT_ATTEMPTED, None, attempted=False)
-        elif (verdict := _verdict(recording)) is not None:
-            decided[recording.path] = verdict
-        else:
-            convert.append(recording)
-    # The largest first, so that the last recording to start is not the longest.
-    convert.sort(key=lambda recording: (-recording.size, recording.path))
-    return Plan(tuple(convert), carry, decided)
 
 
-def _is_selected(recording: Recording, globs: Sequence[str]) -> bool:
-    return not globs or any(fnmatch.fnmatchcase(recording.path, glob) for glob in globs)
-
-
-def _is_settled(entry: Entry | None, destination: LocalDestination) -> bool:
-    """Whether a published entry may stay as it is: a store that is there, or a verdict."""
-    if entry is None or isinstance(entry, PendingEntry):
-        return False
-    return not isinstance(entry, StoreEntry) or destination.has_store(entry.zarr)
-
-
-def _verdict(recording: Recording) -> Failed | None:
-    return verdict_without_content(recording, known_format=_format(recording) is not None)
-
-
-def _format(recording: Recording) -> str | None:
-    is_directory = bool(recording.members) and recording.members[0].path != recording.path
-    known = format_of(recording.path, is_directory)
-    return None if known is None else known.name
+def _before(
+    published: Published | None,
+    repository: Repository,
+    recordings: Sequence[Recording],
+    commit: str,
+) -> Mapping[str, Recording] | None:
+    """The recordings at the published commit; None when it can't be compared with."""
+    if published is None or published.engine_version != ENGINE_VERSION:
+        return None
+    if published.source_commit != commit:
+        try:
+            recordings = discover(Snapshot.read(repository, published.source_commit))
+        except RepositoryError:
+            return None  # history was rewritten
+    return {recording.path: recording for recording in recordings}
 
 
 def _store_context(
-    settings: Settings, dataset_id: str, commit: str, repository: Repository, snapshot: Snapshot
+    settings: Settings,
+    dataset_id: str,
+    commit: str,
+    repository: Repository,
+    snapshot: Snapshot,
+    published: Published | None,
 ) -> StoreContext:
     description = snapshot.get("dataset_description.json")
     raw = None if description is None else read_small(description, repository, DESCRIPTION_LIMIT)
     answer = read_provenance(settings.catalog, dataset_id, raw)
+    # A catalog that is down takes no fact away that was published.
+    facts = published if answer.fetch_failed and published is not None else answer
     return StoreContext(
         dataset_id=dataset_id,
         source_commit=commit,
         engine_version=ENGINE_VERSION,
         contract_base=Addresses.for_dataset(dataset_id).contract_base,
         created_utc=_now(),
-        doi=answer.doi,
-        license=answer.license,
-        citation=answer.citation,
-        hed_version=answer.hed_version,
+        doi=facts.doi,
+        license=facts.license,
+        citation=facts.citation,
+        hed_version=facts.hed_version,
         provenance_fetch_failed=answer.fetch_failed,
     )
 
@@ -321,7 +276,6 @@ def _release(
     recordings: Sequence[Recording],
     outcomes: Mapping[str, Outcome],
     plan: Plan,
-    published: Published | None,
 ) -> Release:
     now = _now()
     return Release(
@@ -332,7 +286,7 @@ def _release(
         provenance=Provenance(context.doi, context.license, context.citation, context.hed_version),
         recordings=recordings,
         outcomes=outcomes,
-        accounts=account(recordings, outcomes, plan.carry, published, now),
+        accounts=account(recordings, outcomes, plan.carry, plan.history, now),
     )
 
 
@@ -360,12 +314,34 @@ def _dry_run_summary(
             PlannedRecording(
                 path=recording.path,
                 zarr=recording.zarr,
-                format=_format(recording),
+                format=format_name(recording),
                 size_bytes=recording.size,
                 action=plan.action(recording),
             )
             for recording in recordings
         ),
+    )
+
+
+def _unchanged_summary(
+    published: Published, destination: LocalDestination, started: float
+) -> Summary:
+    """Of a run that found the published copy current, and did nothing."""
+    counts = len(published.stores), len(published.failures), len(published.pending)
+    return Summary(
+        dataset_id=published.dataset_id,
+        source_commit=published.source_commit,
+        dry_run=False,
+        discovered_count=sum(counts),
+        store_count=counts[0],
+        failure_count=counts[1],
+        pending_count=counts[2],
+        converted=0,
+        errors=0,
+        seconds=round(time.monotonic() - started, 3),
+        published_at=destination.location,
+        events_row_count=published.events_row_count,
+        failures=tuple(published.failures.values()),
     )
 
 

@@ -15,9 +15,10 @@ fail() { echo "scripts/environment.sh: $*" >&2; exit 1; }
 
 new_enough='import sys; sys.exit(sys.version_info < (3, 11))'
 if ! .venv/bin/python -c "$new_enough" 2>/dev/null; then
-    "$python" -c "$new_enough" 2>/dev/null ||
-        fail "$("$python" --version 2>&1 || true) found as $python, Python 3.11 or newer expected;" \
-            "name one with PYTHON=..."
+    command -v "$python" >/dev/null ||
+        fail "no $python found, Python 3.11 or newer expected; name one with PYTHON=..."
+    "$python" -c "$new_enough" ||
+        fail "$("$python" --version) found, 3.11 or newer expected; name one with PYTHON=..."
     "$python" -m venv --clear .venv ||
         fail "$python cannot make a virtual environment (Debian: apt-get install python3-venv)"
 fi

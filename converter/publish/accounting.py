@@ -26,7 +26,6 @@ from ..contract.index import (
     StoreEntry,
 )
 from ..work.outcome import Converted, Deferred, Failed, Outcome
-from .published import Published
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -65,16 +64,16 @@ def account(
     discovered: Iterable[Discovered],
     outcomes: Mapping[str, Outcome],
     carried: Mapping[str, Entry],
-    published: Published | None,
+    history: Mapping[str, Entry],
     now: str,
 ) -> Accounts:
     """Give each discovered recording its one entry.
 
     `outcomes` and `carried` are by path. An outcome goes before a carried entry; a recording
-    with neither was not attempted. Attempts of earlier runs come from `published`, `now` is
-    UTC as `2026-08-30T04:12:09Z`. Paths that were not discovered are left out.
+    with neither was not attempted. Attempts of earlier runs come from the published entries
+    in `history`, `now` is UTC as `2026-08-30T04:12:09Z`. Paths that were not discovered are
+    left out.
     """
-    history = published.entries if published is not None else {}
     recordings = {recording.path: recording for recording in discovered}
     not_reached = Deferred(PendingReason.NOT_ATTEMPTED, attempted=False)
     entries: list[Entry] = []

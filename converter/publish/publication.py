@@ -180,8 +180,8 @@ def _remove_old(
 ) -> None:
     """Remove what the old index named and the new one does not."""
     named = {store.zarr for store in index.stores}
-    before = published.stores.values() if published is not None else ()
-    for zarr in sorted({store.zarr for store in before} - named):
+    before = published.store_paths if published is not None else frozenset()
+    for zarr in sorted(before - named):
         try:
             destination.remove_store(zarr)
         except DestinationError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,14 +20,12 @@ class _Heading(msgspec.Struct):
     format_version: int
 
 
-class _Document(msgspec.Struct, kw_only=True):
+class _Common(msgspec.Struct, kw_only=True):
+    """What every format version has, or lacks without harm."""
+
     dataset_id: str
-    source_commit: str
-    engine_version: str | int
-    updated_utc: str | None = None
-    stores: list[StoreEntry]
-    failures: list[FailureEntry]
-    pending: list[PendingEntry]
+    source_commit: str | None = None
+    engine_version: str | int | None = None
     doi: str | None = None
     license: str | None = None
     citation: str | None = None
@@ -36,17 +34,37 @@ class _Document(msgspec.Struct, kw_only=True):
     events_row_count: int | None = None
 
 
+class _Named(msgspec.Struct):
+    zarr: str
+
+
+class _Older(_Common, kw_only=True):
+    """Format versions 1 and 2: no pending entries, stores of other shapes."""
+
+    stores: list[_Named] = []
+
+
+class _Document(_Common, kw_only=True):
+    stores: list[StoreEntry]
+    failures: list[FailureEntry]
+    pending: list[PendingEntry]
+
+
 @dataclass(frozen=True)
 class Published:
-    """A published index: its entries by path, and the facts that outlive a run."""
+    """A published index: its entries by path, and the facts that outlive a run.
+
+    An index of an older format has no entries that could be carried, and no engine version;
+    `store_paths` names the stores of any.
+    """
 
     dataset_id: str
     source_commit: str
-    engine_version: str
-    updated_utc: str | None
+    engine_version: str | None
     stores: Mapping[str, StoreEntry]
     failures: Mapping[str, FailureEntry]
     pending: Mapping[str, PendingEntry]
+    store_paths: frozenset[str]
     doi: str | None
     license: str | None
     citation: str | None
@@ -59,36 +77,64 @@ class Published:
         """Every entry by path."""
         return {**self.pending, **self.failures, **self.stores}
 
+    def is_of(self, commit: str, engine_version: str) -> bool:
+        """Whether this engine made it from this commit."""
+        return (self.source_commit, self.engine_version) == (commit, engine_version)
+
 
 def read_published(raw: bytes | None) -> Published | None:
-    """Read a published index.json of format version 3; None when there is none.
+    """Read a published index.json of any format version so far; None when there is none.
 
-    Fields that this version does not know are ignored. Raises UnreadableIndexError for
-    another version and for a damaged document.
+    Fields that this version does not know are ignored. Raises UnreadableIndexError for a
+    newer version, another format and a damaged document.
     """
     if raw is None:
         return None
     try:
         heading = msgspec.json.decode(raw, type=_Heading)
+        if heading.format != FORMAT or not 1 <= heading.format_version <= FORMAT_VERSION:
+            raise UnreadableIndexError(
+                f"The published index is {heading.format!r} version {heading.format_version}; "
+                f"{FORMAT!r} version {FORMAT_VERSION} or older was expected."
+            )
+        if heading.format_version < FORMAT_VERSION:
+            return _older(msgspec.json.decode(raw, type=_Older))
+        return _current(msgspec.json.decode(raw, type=_Document))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableIndexError(f"The published index is damaged: {error}.") from error
-    if (heading.format, heading.format_version) != (FORMAT, FORMAT_VERSION):
-        raise UnreadableIndexError(
-            f"The published index is {heading.format!r} version {heading.format_version}; "
-            f"{FORMAT!r} version {FORMAT_VERSION} was expected."
-        )
-    try:
-        document = msgspec.json.decode(raw, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableIndexError(f"The published index is damaged: {error}.") from error
+
+
+def _older(document: _Older) -> Published:
+    return _published(document, {}, {}, {}, {store.zarr for store in document.stores}, None)
+
+
+def _current(document: _Document) -> Published:
+    return _published(
+        document,
+        {entry.path: entry for entry in document.stores},
+        {entry.path: entry for entry in document.failures},
+        {entry.path: entry for entry in document.pending},
+        {store.zarr for store in document.stores},
+        None if document.engine_version is None else str(document.engine_version),
+    )
+
+
+def _published(
+    document: _Common,
+    stores: Mapping[str, StoreEntry],
+    failures: Mapping[str, FailureEntry],
+    pending: Mapping[str, PendingEntry],
+    store_paths: Iterable[str],
+    engine_version: str | None,
+) -> Published:
     return Published(
         dataset_id=document.dataset_id,
-        source_commit=document.source_commit,
-        engine_version=str(document.engine_version),
-        updated_utc=document.updated_utc,
-        stores={entry.path: entry for entry in document.stores},
-        failures={entry.path: entry for entry in document.failures},
-        pending={entry.path: entry for entry in document.pending},
+        source_commit=document.source_commit or "",
+        engine_version=engine_version,
+        stores=stores,
+        failures=failures,
+        pending=pending,
+        store_paths=frozenset(store_paths),
         doi=document.doi,
         license=document.license,
         citation=document.citation,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.contract.addresses import Addresses
@@ -115,7 +115,7 @@ def index_of(accounts: Accounts, events: EventsReference | None = None) -> Index
 
 def entry_after(outcome: Outcome | None, prior: Entry | None) -> tuple[Entry, int]:
     outcomes = {} if outcome is None else {"a": outcome}
-    before = None if prior is None else published(prior)
+    before = {} if prior is None else published(prior).entries
     accounts = account([Found("a")], outcomes, {}, before, NOW)
     entries: list[Entry] = [*accounts.stores, *accounts.failures, *accounts.pending]
     (entry,) = entries
@@ -196,7 +196,7 @@ def test_carried_entries_stay_and_outcomes_go_before_them() -> None:
         "c": pending("c", 2),
         "gone": store("gone"),
     }
-    accounts = account(found, {"b": converted("b"), "gone": LATER}, carried, None, NOW)
+    accounts = account(found, {"b": converted("b"), "gone": LATER}, carried, {}, NOW)
     assert accounts.stores == (store("a", EARLIER), store("b", NOW))
     assert [(p.path, p.reason, p.attempts) for p in accounts.pending] == [
         ("c", PendingReason.INFRA_FAILURE, 2),
@@ -206,7 +206,7 @@ def test_carried_entries_stay_and_outcomes_go_before_them() -> None:
 
 
 def test_index_has_the_events_fields_together_or_not_at_all() -> None:
-    accounts = account([Found("a")], {"a": converted("a")}, {}, None, NOW)
+    accounts = account([Found("a")], {"a": converted("a")}, {}, {}, NOW)
     bare = json.loads(encode_index(index_of(accounts)))
     assert bare.keys().isdisjoint({"events_parquet", "events_row_count"})
     assert (bare["doi"], bare["license"], bare["hed_version"]) == ("10.1/x", None, "8.3.0")
@@ -248,6 +248,7 @@ def prior_entry(path: str, kind: str | FailureCode | int) -> Entry:
     return pending(path, kind) if isinstance(kind, int) else store(path, EARLIER)
 
 
+@settings(deadline=None)
 @given(st.lists(paths), outcomes_of_paths, st.dictionaries(paths, kinds), st.sets(paths))
 def test_every_recording_is_accounted_for_once(
     discovered: list[str],
@@ -259,14 +260,16 @@ def test_every_recording_is_accounted_for_once(
     before = {path: prior_entry(path, kind) for path, kind in kinds_before.items()}
     carried = {path: entry for path, entry in before.items() if path in carry}
     found = [Found(path) for path in discovered]
-    accounts = account(found, outcomes, carried, published(*before.values()), NOW)
+    accounts = account(found, outcomes, carried, published(*before.values()).entries, NOW)
     document = json.loads(encode_index(index_of(accounts)))
     validate_index(document)
     assert document["discovered_count"] == len(set(discovered))
     arrays = [document[key] for key in ("stores", "failures", "pending")]
     assert {entry["path"] for array in arrays for entry in array} == set(discovered)
     assert all(array == sorted(array, key=lambda entry: entry["path"]) for array in arrays)
-    assert accounts == account(found[::-1], outcomes, carried, published(*before.values()), NOW)
+    assert accounts == account(
+        found[::-1], outcomes, carried, published(*before.values()).entries, NOW
+    )
 
 
 def test_published_index_is_read_back_with_unknown_fields_ignored() -> None:
@@ -286,6 +289,23 @@ def test_published_index_is_read_back_with_unknown_fields_ignored() -> None:
     assert (read.stores, read.engine_version) == ({"a": store("a")}, "3")
 
 
+def test_an_older_index_gives_its_stores_and_facts_only() -> None:
+    raw = {
+        "format": "nemar-zarr-index",
+        "format_version": 1,
+        "dataset_id": "nm000001",
+        "source_commit": "a" * 40,
+        "engine_version": "2",
+        "doi": "10.1/x",
+        "stores": [{"path": "a.edf", "zarr": "a.zarr", "source_key": "MD5E-s1--0"}],
+    }
+    read = read_published(json.dumps(raw).encode())
+    assert read is not None
+    assert (read.store_paths, read.doi) == ({"a.zarr"}, "10.1/x")
+    assert not read.entries
+    assert not read.is_of("a" * 40, "2")
+
+
 def test_no_published_index() -> None:
     assert read_published(None) is None
 
@@ -296,7 +316,8 @@ def test_no_published_index() -> None:
         (b"", "damaged"),
         (b"\xff\xfe{}", "damaged"),
         (b"[]", "damaged"),
-        (b'{"format": "nemar-zarr-index", "format_version": 2}', "version 2.*version 3"),
+        (b'{"format": "nemar-zarr-index", "format_version": 4}', "version 4.*version 3"),
+        (b'{"format": "nemar-zarr-index", "format_version": 2}', "damaged.*dataset_id"),
         (b'{"format": "nemar-zarr-manifest", "format_version": 1}', "manifest"),
         (b'{"format": "nemar-zarr-index", "format_version": 3}', "damaged.*dataset_id"),
         (b'{"format": "nemar-zarr-index", "format_version": 3, "x": "\xff"}', "damaged"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -399,6 +400,16 @@ def test_damaged_files(path: Path, write: Writer) -> None:
     for part in (content[: len(content) // 2], content[:200], b"", b"x" * 500, bytes(500)):
         path.write_bytes(part)
         fails(path, CORRUPT)
+
+
+def test_any_damaged_byte_is_a_typed_failure(path: Path) -> None:
+    write_v5(path, fields("a.fdt"))
+    content = path.read_bytes()
+    path.with_name("a.fdt").write_bytes(SAMPLES.T.tobytes())
+    for position in range(128, len(content)):
+        path.write_bytes(content[:position] + b"\x95" + content[position + 1 :])
+        with suppress(RecordingError):  # anything else, a crash above all, fails the test
+            opened(path).close()
 
 
 def test_a_claim_without_storage(path: Path) -> None:

@@ -82,27 +82,31 @@ class _Inflated:
         self._next, self._end = offset, offset + size
         self._inflate = zlib.decompressobj()
         self._pending = b""
+        self._used = 0  # bytes of `_pending` that were handed out
         self.position = 0
 
     def pieces(self, count: int) -> Iterator[bytes]:
         """The next `count` bytes in pieces."""
         while count:
-            if not self._pending:
-                self._more()
-            piece, self._pending = self._pending[:count], self._pending[count:]
+            if self._used == len(self._pending):
+                self._pending, self._used = self._more(), 0
+            piece = self._pending[self._used : self._used + count]
+            self._used += len(piece)
             count -= len(piece)
             self.position += len(piece)
             yield piece
 
-    def _more(self) -> None:
-        while not self._pending:
+    def _more(self) -> bytes:
+        inflated = b""
+        while not inflated:
             packed = self._inflate.unconsumed_tail
             if not packed and not self._inflate.eof:
                 packed = self._file.bytes(self._next, min(1 << 16, self._end - self._next))
                 self._next += len(packed)
             if not packed:
                 raise _damaged(self._file.name)
-            self._pending = self._inflate.decompress(packed, INFLATED_PIECE)
+            inflated = self._inflate.decompress(packed, INFLATED_PIECE)
+        return inflated
 
     def read(self, count: int) -> bytes:
         return b"".join(self.pieces(count))

@@ -1,0 +1,127 @@
+"""What a run does with each recording: convert it, keep what is published, or say why not.
+
+Decided from the tree and the published index alone; no content is read.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from .contract.codes import PendingReason
+from .contract.index import Entry, FailureEntry, PendingEntry, StoreEntry
+from .dataset.fingerprint import fingerprint
+from .dataset.recording import Recording
+from .publish.published import Published
+from .recording.readers import format_of
+from .settings import Settings
+from .work.outcome import Deferred, Failed, Outcome
+from .work.task import verdict_without_content
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every discovered recording in one of three: to convert, to carry, decided already.
+
+    `history` holds the published entries whose inputs are still the same: their attempts
+    count on.
+    """
+
+    convert: tuple[Recording, ...]
+    carry: Mapping[str, Entry]
+    decided: Mapping[str, Outcome]
+    history: Mapping[str, Entry]
+
+    def action(self, recording: Recording) -> str:
+        """In one word, for a dry run."""
+        if recording.path in self.carry:
+            return "keep"
+        decided = self.decided.get(recording.path)
+        if decided is None:
+            return "convert"
+        return "fail" if isinstance(decided, Failed) else "leave"
+
+
+def make_plan(
+    recordings: Sequence[Recording],
+    published: Published | None,
+    before: Mapping[str, Recording] | None,
+    settings: Settings,
+    has_store: Callable[[str], bool],
+) -> Plan:
+    """Plan a run over the discovered recordings.
+
+    `before` are the recordings at the published commit, None where that commit or its engine
+    is not this one's to compare with: then everything is converted. `has_store` tells whether
+    the destination holds a store.
+    """
+    entries = published.entries if published is not None else {}
+    history = _unchanged(recordings, entries, before)
+    convert: list[Recording] = []
+    carry: dict[str, Entry] = {}
+    decided: dict[str, Outcome] = {}
+    for recording in recordings:
+        entry = history.get(recording.path)
+        selected = _is_selected(recording, entry, settings)
+        settled = entry is not None and _is_settled(entry, settings, has_store)
+        if entry is not None and settled and not (settings.clean and selected):
+            carry[recording.path] = entry
+        elif not selected:
+            decided[recording.path] = Deferred(PendingReason.NOT_ATTEMPTED, attempted=False)
+        elif (verdict := _verdict(recording)) is not None:
+            decided[recording.path] = verdict
+        else:
+            convert.append(recording)
+    # The largest first, so that the last recording to start is not the longest.
+    convert.sort(key=lambda recording: (-recording.size, recording.path))
+    return Plan(tuple(convert), carry, decided, history)
+
+
+def _unchanged(
+    recordings: Sequence[Recording],
+    entries: Mapping[str, Entry],
+    before: Mapping[str, Recording] | None,
+) -> dict[str, Entry]:
+    """Published entries of recordings with the inputs they had."""
+    kept: dict[str, Entry] = {}
+    for recording in recordings:
+        entry = entries.get(recording.path)
+        was = before.get(recording.path) if before is not None else None
+        if entry is None or was is None:
+            continue
+        if was is recording or fingerprint(was) == fingerprint(recording):
+            kept[recording.path] = entry
+    return kept
+
+
+def _is_selected(recording: Recording, entry: Entry | None, settings: Settings) -> bool:
+    """Whether this run may convert the recording at all."""
+    if settings.retry_pending and not isinstance(entry, PendingEntry):
+        return False
+    globs = settings.only
+    return not globs or any(fnmatch.fnmatchcase(recording.path, glob) for glob in globs)
+
+
+def _is_settled(entry: Entry, settings: Settings, has_store: Callable[[str], bool]) -> bool:
+    """Whether a published entry may stay: a store that is there, or a verdict not to retry."""
+    if isinstance(entry, StoreEntry):
+        return has_store(entry.zarr)
+    if isinstance(entry, FailureEntry):
+        return not {entry.code, "all"} & set(settings.retry_failures)
+    return False
+
+
+def _verdict(recording: Recording) -> Failed | None:
+    return verdict_without_content(recording, known_format=format_name(recording) is not None)
+
+
+def format_name(recording: Recording) -> str | None:
+    """The source format by the recording's name; None when no reader knows it."""
+    is_directory = any(
+        PurePosixPath(recording.path) in PurePosixPath(member.path).parents
+        for member in recording.members[:1]
+    )
+    known = format_of(recording.path, is_directory)
+    return None if known is None else known.name
