@@ -20,7 +20,7 @@ import numpy as np
 from numcodecs import blosc
 from numpy.typing import NDArray
 
-# Chosen by scripts/benchmark.py over real recordings; the README has the figures.
+# Chosen by scripts/measure_compression.py over real recordings; the README has the figures.
 COMPRESSION_LEVEL = 5
 BYTE_SHUFFLE = 1
 MISSING = 2**64 - 1  # index entry of a chunk beyond the end of the array

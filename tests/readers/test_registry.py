@@ -50,15 +50,6 @@ def test_unknown_names(name: str, is_dir: bool) -> None:
     assert format_of(name, is_dir) is None
 
 
-def test_only_uncompressed_recordings_stream() -> None:
-    streamed = format_of("a_meg.fif", False)
-    packed = format_of("a_meg.fif.gz", False)
-    assert streamed is not None
-    assert streamed.streamed
-    assert packed is not None
-    assert not packed.streamed
-
-
 def test_unsupported_format_names_the_extension_and_the_known_ones(tmp_path: Path) -> None:
     file = tmp_path / "sub-01_task-rest_eeg.xyz"
     file.write_bytes(b"\0" * 8)

@@ -12,47 +12,26 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.signal import SignalSource
 
-_IN_BLOCKS = "a few blocks, whatever the length"
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A source format.
-
-    `opener` is the dotted name `module:function` below this package, imported when first
-    needed. `streamed` tells whether samples are read block by block; `memory` says in words
-    what a conversion holds of them.
-    """
+    """A source format; `opener` is `module:function` below this package, imported when needed."""
 
     name: str
     opener: str
-    streamed: bool = True
-    memory: str = _IN_BLOCKS
 
 
-_FIF = Format(
-    "FIF",
-    "fif:open_fif",
-    memory=f"{_IN_BLOCKS}; MaxShield: 8 bytes a sample and channel, twice a float32 file",
-)
-_FIF_GZ = Format(
-    "FIF",
-    "fif:open_fif",
-    streamed=False,
-    memory="the unpacked file and 8 bytes a sample and channel",
-)
+_FIF = Format("FIF", "fif:open_fif")
 _KIT = Format("KIT", "kit:open_kit")
-_EDF = Format("EDF", "edf:open_edf")
 _BRAINVISION = Format("BrainVision", "brainvision:open_brainvision")
 
 _FILES = {
     ".fif": _FIF,
-    ".fif.gz": _FIF_GZ,
+    ".fif.gz": _FIF,
     ".con": _KIT,
     ".sqd": _KIT,
     ".kdf": _KIT,
-    ".edf": _EDF,
-    ".bdf": Format("BDF", _EDF.opener),
+    ".edf": Format("EDF", "edf:open_edf"),
+    ".bdf": Format("BDF", "edf:open_edf"),
     ".vhdr": _BRAINVISION,
     ".ahdr": _BRAINVISION,
     ".set": Format("EEGLAB", "eeglab:open_eeglab"),
@@ -60,7 +39,7 @@ _FILES = {
 # A 4D/BTi recording is a directory without an extension.
 _DIRECTORIES = {
     ".ds": Format("CTF", "ctf:open_ctf"),
-    ".mff": Format("EGI MFF", "egi:open_egi", memory=f"{_IN_BLOCKS}, and 8 bytes a sample"),
+    ".mff": Format("EGI MFF", "egi:open_egi"),
     "": Format("4D/BTi", "bti:open_bti"),
 }
 
