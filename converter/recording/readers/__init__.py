@@ -12,6 +12,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.signal import SignalSource
 
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A source format; `opener` is `module:function` below this package, imported when needed."""
