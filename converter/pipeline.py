@@ -22,7 +22,7 @@ from .dataset.discovery import discover
 from .dataset.recording import Recording
 from .dataset.repository import Repository, RepositoryError
 from .dataset.snapshot import Snapshot
-from .plan import Plan, format_name, make_plan
+from .plan import Plan, make_plan, source_format
 from .publish.accounting import account
 from .publish.destination import DestinationError, LocalDestination
 from .publish.publication import Publication, Release, publish
@@ -32,7 +32,7 @@ from .settings import Settings
 from .summary import PlannedRecording, Summary
 from .work.outcome import Converted, Deferred, Failed, Outcome
 from .work.pool import WorkerDied, WorkerPool, usable_cpus
-from .work.task import Task, run_task
+from .work.task import CONVERSION, Task, run_task
 
 __all__ = ["NothingPublished", "Plan", "Reporter", "Settings", "Summary", "convert_dataset", "run"]
 
@@ -127,7 +127,7 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
     repository = Repository(settings.dataset)
     commit = repository.resolve(settings.commit)
     destination = LocalDestination(settings.dest / dataset_id / "zarr")
-    published = _published(destination, settings)
+    published = _published(destination, dataset_id, settings)
     is_current = published is not None and published.is_of(commit, ENGINE_VERSION)
     if settings.if_outdated and published is not None and is_current and not published.pending:
         return _unchanged_summary(published, destination, started)
@@ -174,14 +174,22 @@ def _dataset_id(settings: Settings) -> str:
     return name
 
 
-def _published(destination: LocalDestination, settings: Settings) -> Published | None:
+def _published(
+    destination: LocalDestination, dataset_id: str, settings: Settings
+) -> Published | None:
     try:
-        return read_published(destination.read_document("index.json"))
+        published = read_published(destination.read_document("index.json"))
+        if published is not None and published.dataset_id != dataset_id:
+            raise UnreadableIndexError(
+                f"The published index is that of {published.dataset_id!r}, where "
+                f"{dataset_id} was expected."
+            )
+        return published
     except UnreadableIndexError as error:
         if settings.clean:
             return None
         raise NothingPublished(
-            f"{destination.root / 'index.json'}: {error}; --clean replaces it"
+            f"{destination.root / 'index.json'}: {str(error).rstrip('.')}; --clean replaces it"
         ) from error
 
 
@@ -262,7 +270,11 @@ def _convert(
         Task(recording, repository.path, context, scratch / str(number))
         for number, recording in enumerate(plan.convert)
     )
-    pool = WorkerPool(run_task, settings.jobs or usable_cpus())
+    if not plan.convert:
+        return  # a worker's imports take seconds
+    formats = {source_format(recording) for recording in plan.convert}
+    modules = sorted({name for known in formats if known for name in known.modules})
+    pool = WorkerPool(run_task, settings.jobs or usable_cpus(), (*CONVERSION, *modules))
     for task, result in pool.run(tasks):
         if isinstance(result, WorkerDied):
             result = Deferred(PendingReason.INFRA_FAILURE, str(result))
@@ -314,7 +326,7 @@ def _dry_run_summary(
             PlannedRecording(
                 path=recording.path,
                 zarr=recording.zarr,
-                format=format_name(recording),
+                format=known.name if (known := source_format(recording)) else None,
                 size_bytes=recording.size,
                 action=plan.action(recording),
             )

@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from .contract.codes import PendingReason
+from .contract.codes import FailureCode, PendingReason
 from .contract.index import Entry, FailureEntry, PendingEntry, StoreEntry
 from .dataset.fingerprint import fingerprint
 from .dataset.recording import Recording
 from .publish.published import Published
-from .recording.readers import format_of
+from .recording.readers import Format, format_of
 from .settings import Settings
 from .work.outcome import Deferred, Failed, Outcome
-from .work.task import verdict_without_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +113,26 @@ def _is_settled(entry: Entry, settings: Settings, has_store: Callable[[str], boo
 
 
 def _verdict(recording: Recording) -> Failed | None:
-    return verdict_without_content(recording, known_format=format_name(recording) is not None)
+    """A failure that the tree alone decides, before any byte is fetched."""
+    if recording.refused is not None:
+        return Failed(FailureCode.FILE_READ_ERROR, recording.refused)
+    if recording.conflict is not None:
+        return Failed(
+            FailureCode.FILE_READ_ERROR,
+            f"{recording.conflict} has the same store name and is served under it",
+        )
+    if source_format(recording) is None:
+        return Failed(
+            FailureCode.UNSUPPORTED_FORMAT,
+            f"no reader knows the extension {recording.extension or '(none)'}",
+        )
+    return None
 
 
-def format_name(recording: Recording) -> str | None:
+def source_format(recording: Recording) -> Format | None:
     """The source format by the recording's name; None when no reader knows it."""
     is_directory = any(
         PurePosixPath(recording.path) in PurePosixPath(member.path).parents
         for member in recording.members[:1]
     )
-    known = format_of(recording.path, is_directory)
-    return None if known is None else known.name
+    return format_of(recording.path, is_directory)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from ..contract import index as index_document
 from ..contract import manifest as manifest_document
 from ..contract.addresses import Addresses
 from ..contract.details import public_detail
-from ..contract.index import Index, Provenance, encode_index
+from ..contract.index import Index, Provenance, StoreEntry, encode_index
 from ..contract.manifest import Manifest, ManifestFile, ManifestStore, encode_manifest
 from ..contract.validation import validate_index, validate_manifest
 from ..dataset.recording import Recording
@@ -87,7 +88,7 @@ def _documents(release: Release, events: EventsFile | None) -> tuple[Index, Mani
     """The index and the manifest, valid, with or without an events file."""
     addresses = release.addresses
     reference = None
-    files: tuple[ManifestFile, ...] | msgspec.UnsetType = msgspec.UNSET
+    files: tuple[ManifestFile, ...] | msgspec.UnsetType = UNSET
     if events is not None:
         reference = EventsReference(addresses.events_url, events.row_count)
         file = ManifestFile(
@@ -135,18 +136,33 @@ def _build_events(
     """Build events.parquet locally, with the rows of carried stores; None when that failed."""
     converted = [o for o in release.outcomes.values() if isinstance(o, Converted)]
     touched = {outcome.entry.zarr for outcome in converted}
-    carried = {store.zarr for store in release.accounts.stores} - touched
+    carried = [store for store in release.accounts.stores if store.zarr not in touched]
     spools = [(o.entry.zarr, o.events) for o in converted if o.events is not None]
     try:
-        prior = None
-        if carried and published is not None and published.events_parquet is not None:
-            prior = destination.fetch_file(events_table.NAME, local.parent)
-            if prior is None:
-                raise EventsError("the published events.parquet, with rows to keep, is gone")
-        return write_events(spools, prior, carried, local)
+        prior = _prior_events(carried, destination, published, local.parent)
+        return write_events(spools, prior, {store.zarr for store in carried}, local)
     except (EventsError, DestinationError, OSError, ValueError) as error:
         _warn_events(error, warnings)
         return None
+
+
+def _prior_events(
+    carried: Sequence[StoreEntry],
+    destination: Destination,
+    published: Published | None,
+    folder: Path,
+) -> Path | None:
+    """The published file with the rows of carried stores, None when they have none to keep.
+
+    A file without them would say that these stores have no events: EventsError.
+    """
+    has_events = any(store.n_events is not UNSET and store.n_events > 0 for store in carried)
+    prior = None
+    if carried and published is not None and published.events_parquet is not None:
+        prior = destination.fetch_file(events_table.NAME, folder)
+    if prior is None and has_events:
+        raise EventsError("no published one has the rows of the stores that are kept")
+    return prior
 
 
 def _write_events(local: Path, destination: Destination, warnings: list[str]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection, forkserver, get_context, parent_process
 from multiprocessing.connection import Connection
@@ -21,7 +21,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _CONTEXT = get_context("forkserver")
-_PRELOAD = ["converter.work.task"]
 
 # Threads of one worker: the workers themselves fill the cores.
 _SINGLE_THREAD = dict.fromkeys(
@@ -36,17 +35,18 @@ class WorkerDied(Exception):
 class WorkerPool(Generic[T, R]):
     """Runs `work(task)` in worker processes, at most `jobs` at a time.
 
-    `work` is a module-level function; tasks and results are picklable.
+    `work` is a module-level function; tasks and results are picklable. `preload` names the
+    modules that all workers find imported.
     """
 
-    def __init__(self, work: Callable[[T], R], jobs: int) -> None:
-        self._work, self._jobs = work, jobs
+    def __init__(self, work: Callable[[T], R], jobs: int, preload: Sequence[str] = ()) -> None:
+        self._work, self._jobs, self._preload = work, jobs, list(preload)
         self._running: dict[Connection, tuple[BaseProcess, T]] = {}
 
     def run(self, tasks: Iterable[T]) -> Iterator[tuple[T, R | WorkerDied]]:
         """Yield each task with its result as it ends. Closing the iterator kills the rest."""
         waiting = iter(tasks)
-        _start_fork_server()
+        _start_fork_server(self._preload)
         try:
             self._fill(waiting)
             while self._running:
@@ -115,8 +115,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _start_fork_server() -> None:
-    _CONTEXT.set_forkserver_preload(_PRELOAD)
+def _start_fork_server(preload: list[str]) -> None:
+    _CONTEXT.set_forkserver_preload(preload)
     with _environment(_SINGLE_THREAD):
         forkserver.ensure_running()
 

@@ -8,17 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..contract.codes import FailureCode, PendingReason, RecordingError
+from ..contract.codes import PendingReason, RecordingError
 from ..contract.details import public_detail
 from ..dataset.annex import DamagedContent
 from ..dataset.content import MissingContent, materialise
 from ..dataset.recording import Entry, Recording, Sidecars
 from ..dataset.repository import Repository
 from ..recording.attributes import StoreContext
-from ..recording.convert import convert_recording
 from ..recording.local import LocalRecording, LocalSidecars
 from .outcome import Converted, Deferred, Failed, Outcome
-from .spool import write_spool
+
+# What a conversion imports; the process that only hands out tasks needs none of it.
+CONVERSION = ("converter.recording.convert", "converter.work.spool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ def run_task(task: Task) -> Outcome:
 
 
 def _convert(task: Task) -> Converted:
+    from ..recording.convert import convert_recording
+    from .spool import write_spool
+
     started = time.monotonic()
     recording = task.recording
     source, store, scratch = (task.folder / name for name in ("source", "store", "scratch"))
@@ -104,20 +108,3 @@ def _local_sidecars(sidecars: Sidecars, files: Mapping[str, Path]) -> LocalSidec
         json=tuple(files[entry.path] for entry in sidecars.json),
         events_json=tuple(files[entry.path] for entry in sidecars.events_json),
     )
-
-
-def verdict_without_content(recording: Recording, known_format: bool) -> Failed | None:
-    """A failure that the tree alone decides, before any byte is fetched."""
-    if recording.refused is not None:
-        return Failed(FailureCode.FILE_READ_ERROR, recording.refused)
-    if recording.conflict is not None:
-        return Failed(
-            FailureCode.FILE_READ_ERROR,
-            f"{recording.conflict} has the same store name and is served under it",
-        )
-    if not known_format:
-        return Failed(
-            FailureCode.UNSUPPORTED_FORMAT,
-            f"no reader knows the extension {recording.extension or '(none)'}",
-        )
-    return None

@@ -15,14 +15,24 @@ from converter.recording.signal import SignalSource
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A source format; `opener` is `module:function` below this package, imported when needed."""
+    """A source format; `opener` is `module:function` below this package, imported when needed.
+
+    `library` is the module that takes the time to import.
+    """
 
     name: str
     opener: str
+    library: str | None = None
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What a process imports to read the format."""
+        reader = f"{__name__}.{self.opener.partition(':')[0]}"
+        return (reader,) if self.library is None else (reader, self.library)
 
 
-_FIF = Format("FIF", "fif:open_fif")
-_KIT = Format("KIT", "kit:open_kit")
+_FIF = Format("FIF", "fif:open_fif", "mne.io.fiff")
+_KIT = Format("KIT", "kit:open_kit", "mne.io.kit")
 _BRAINVISION = Format("BrainVision", "brainvision:open_brainvision")
 
 _FILES = {
@@ -39,9 +49,9 @@ _FILES = {
 }
 # A 4D/BTi recording is a directory without an extension.
 _DIRECTORIES = {
-    ".ds": Format("CTF", "ctf:open_ctf"),
-    ".mff": Format("EGI MFF", "egi:open_egi"),
-    "": Format("4D/BTi", "bti:open_bti"),
+    ".ds": Format("CTF", "ctf:open_ctf", "mne.io.ctf"),
+    ".mff": Format("EGI MFF", "egi:open_egi", "mne.io.egi"),
+    "": Format("4D/BTi", "bti:open_bti", "mne.io.bti"),
 }
 
 
