@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +16,6 @@ from .work.pool import usable_cpus
 
 if TYPE_CHECKING:
     from .settings import Settings
-    from .summary import Summary
 
 PUBLISHED, NOTHING_PUBLISHED, INTERRUPTED = 0, 1, 130
 
@@ -151,6 +153,9 @@ def _positive(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
+    # Started with an output closed, the next file to be opened would get its number.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")
     cli = parser()
     arguments = cli.parse_args(argv)
     if arguments.verbose and arguments.quiet:
@@ -174,34 +179,54 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     from .pipeline import NothingPublished
 
+    # A batch system ends a job by SIGTERM: what Ctrl-C does, with scratch and workers gone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(arguments)
     except NothingPublished as error:
-        print(f"nemar-convert: {error}", file=sys.stderr)
+        _say(f"nemar-convert: {error}")
         return NOTHING_PUBLISHED
     except KeyboardInterrupt:
-        print("nemar-convert: interrupted; nothing new is published", file=sys.stderr)
+        _say("nemar-convert: interrupted; what was published stays as it was")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away, as `| head` does; the work itself is done.
-        sys.stdout = None
-        return PUBLISHED
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .display import reporter_for
+    from .display import print_plan, print_summary, reporter_for
     from .pipeline import run
 
     settings = _settings(arguments)
+    if arguments.json is not None:
+        _check_writable(arguments.json)
     with reporter_for(sys.stderr, verbose=arguments.verbose, quiet=arguments.quiet) as reporter:
         summary = run(settings, reporter)
-    if arguments.json is not None:
-        _write_json(arguments.json, summary)
-    if not arguments.quiet:
-        from .display import print_plan, print_summary
-
-        (print_plan if summary.dry_run else print_summary)(summary, sys.stdout)
+    try:
+        if arguments.json is not None:
+            arguments.json.write_bytes(summary.to_json())
+        if not arguments.quiet:
+            (print_plan if summary.dry_run else print_summary)(summary, sys.stdout)
+    except OSError as error:
+        # What is published stays published, though nobody is told.
+        _say(f"nemar-convert: the summary could not be written: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PUBLISHED
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before hours of work that the summary has no place to go."""
+    from .pipeline import NothingPublished
+
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise NothingPublished(
+            f"--json {path}: {error.strerror}, a writable file expected"
+        ) from error
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -222,14 +247,3 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         catalog=arguments.catalog,
         dry_run=arguments.dry_run,
     )
-
-
-def _write_json(path: Path, summary: Summary) -> None:
-    from .pipeline import NothingPublished
-
-    try:
-        path.write_bytes(summary.to_json())
-    except OSError as error:
-        raise NothingPublished(
-            f"--json {path}: {error.strerror}, a writable file expected"
-        ) from None

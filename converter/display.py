@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -90,7 +90,9 @@ class Lines:
             self._say(text)
 
     def _say(self, text: str) -> None:
-        print(printable(text), file=self._stream, flush=True)
+        # A reader that went away, as `| head` does, or a full disk ends the lines, not the run.
+        with suppress(OSError):
+            print(printable(text), file=self._stream, flush=True)
 
 
 class Live:
@@ -112,7 +114,7 @@ class Live:
             transient=True,
         )
         self._task: TaskID | None = None
-        self._bytes = self._total = 0
+        self._bytes = self._done = self._total = 0
         self._started = time.monotonic()
 
     def __enter__(self) -> Live:
@@ -135,17 +137,19 @@ class Live:
         self._counts[kind] += 1
         detail = _detail(outcome)
         if detail is not None and (kind != "store" or self._verbose):
-            self._console.print(
-                printable(f"{describe(outcome)}  {recording.path}: {detail}"),
-                markup=False,
-                highlight=False,
-            )
-        self._bytes += _weight(recording)
+            with suppress(OSError):
+                self._console.print(
+                    printable(f"{describe(outcome)}  {recording.path}: {detail}"),
+                    markup=False,
+                    highlight=False,
+                )
+        self._bytes += recording.size
+        self._done += _weight(recording)
         if self._task is not None:
             rate = self._bytes / max(1e-3, time.monotonic() - self._started)
             self._progress.update(
                 self._task,
-                completed=self._bytes,
+                completed=self._done,
                 description=self._description(),
                 rate=f"{human_size(rate)}/s",
             )
@@ -207,19 +211,21 @@ def print_summary(summary: Summary, stream: TextIO) -> None:
         lines.append(f"pending, {reason}: {len(paths)}")
         lines += _listed(paths)
     if summary.warnings:
-        lines.append(f"warnings: {len(summary.warnings)} (each is shown with -v and in --json)")
+        lines.append(f"warnings: {len(summary.warnings)}")
+        lines += _listed([(warning, None) for warning in summary.warnings], "--json has all")
     if summary.provenance_fetch_failed:
         lines.append(
-            "The catalog could not be read: doi, license, citation and HED version are null."
+            "the catalog could not be read: doi, license, citation and HED version are those "
+            "published before, or null"
         )
     lines.append(f"published: {summary.published_at}/index.json")
     _print(lines, stream)
 
 
-def _listed(rows: list[tuple[str, str | None]]) -> list[str]:
+def _listed(rows: list[tuple[str, str | None]], rest: str = "listed in index.json") -> list[str]:
     lines = [f"  {path}{f': {detail}' if detail else ''}" for path, detail in rows[:SHOWN]]
     if len(rows) > SHOWN:
-        lines.append(f"  and {len(rows) - SHOWN} more, listed in index.json")
+        lines.append(f"  and {len(rows) - SHOWN} more; {rest}")
     return lines
 
 

@@ -7,14 +7,16 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from .contract.addresses import Addresses, is_dataset_id
 from .contract.codes import PendingReason
-from .contract.index import ENGINE_VERSION, Provenance
+from .contract.index import ENGINE_VERSION, Provenance, StoreEntry
 from .contract.validation import InvalidDocumentError
 from .dataset.catalog import read_provenance
 from .dataset.content import read_small
@@ -24,7 +26,7 @@ from .dataset.repository import Repository, RepositoryError
 from .dataset.snapshot import Snapshot
 from .plan import Plan, make_plan, source_format
 from .publish.accounting import account
-from .publish.destination import DestinationError, LocalDestination
+from .publish.destination import Destination, DestinationError, LocalDestination
 from .publish.publication import Publication, Release, publish
 from .publish.published import Published, UnreadableIndexError, read_published
 from .recording.attributes import StoreContext
@@ -88,8 +90,16 @@ def convert_dataset(
 ) -> Summary:
     """Convert a dataset at a commit, as `nemar-convert` does; return the run's summary.
 
+    `dataset` is a git repository, `commit` what git takes for one, `dataset_id` by default the
+    folder's name. The copy goes to `dest`/<id>/zarr, `jobs` recordings at a time (default: the
+    CPUs), with temporary files in `scratch` (default: beside the copy). `only` holds globs of
+    BIDS paths. `catalog` is a base URL, a JSON file or "none". `clean` converts everything,
+    `retry_pending` what is pending only, `retry_failures` also failures of these codes (or
+    "all"); `if_outdated` ends at once when the copy is current, `dry_run` after the plan.
+
     Recordings that fail or stay pending do not raise: the summary lists them. Raises
-    NothingPublished when no index could be published. Worker processes import the caller's
+    NothingPublished when no index could be published, ValueError for settings that can't be.
+    Worker processes import the caller's
     main module, so a script calls this under `if __name__ == "__main__":`.
     """
     settings = Settings(
@@ -139,7 +149,14 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
     recordings = discover(snapshot)
     _check_selection(recordings, settings)
     before = _before(published, repository, recordings, commit)
-    plan = make_plan(recordings, published, before, settings, destination.has_store)
+    plan = make_plan(
+        recordings, published, before, settings, lambda entry: _is_there(entry, destination)
+    )
+    if plan.dropped:
+        raise NothingPublished(
+            f"{len(plan.dropped)} recordings that --only leaves out have changed since they were "
+            f"published ({plan.dropped[0]} is one), and would lose their stores; run without --only"
+        )
     reporter.planned(plan, len(recordings))
     if settings.dry_run:
         return _dry_run_summary(dataset_id, commit, recordings, plan, started)
@@ -147,10 +164,9 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
     with _scratch(settings, destination) as scratch:
         outcomes = dict(plan.decided)
         for recording, outcome in _convert(plan, settings, repository, context, scratch):
-            if isinstance(outcome, Converted):
-                destination.place_store(outcome.store, recording.zarr)
-            outcomes[recording.path] = outcome
-            reporter.finished(recording, outcome)
+            placed = _placed(outcome, recording, destination)
+            outcomes[recording.path] = placed
+            reporter.finished(recording, placed)
         reporter.note("publishing")
         release = _release(context, recordings, outcomes, plan)
         publication = publish(release, destination, published, scratch)
@@ -199,6 +215,34 @@ def _check_selection(recordings: Sequence[Recording], settings: Settings) -> Non
         raise NothingPublished(
             f"--only {' '.join(settings.only)} matches none of the {len(recordings)} recordings"
         )
+
+
+class _StoreRoot(msgspec.Struct):
+    attributes: dict[str, Any]
+
+
+def _is_there(entry: StoreEntry, destination: Destination) -> bool:
+    """Whether the destination holds the very store that a published entry describes.
+
+    A run that was cut short may have put a newer one in its place.
+    """
+    try:
+        raw = destination.read_document(f"{entry.zarr}/zarr.json")
+        root = None if raw is None else msgspec.json.decode(raw, type=_StoreRoot)
+    except (DestinationError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return root is not None and root.attributes.get("created_utc") == entry.updated_utc
+
+
+def _placed(outcome: Outcome, recording: Recording, destination: Destination) -> Outcome:
+    """The outcome once its store is at the destination; one that can't be is for a later run."""
+    if not isinstance(outcome, Converted):
+        return outcome
+    try:
+        destination.place_store(outcome.store, recording.zarr)
+    except DestinationError as error:
+        return Deferred(PendingReason.INFRA_FAILURE, str(error))
+    return outcome
 
 
 def _before(
@@ -253,7 +297,7 @@ def _now() -> str:
 def _scratch(settings: Settings, destination: LocalDestination) -> Iterator[Path]:
     """A folder of the run's own. By default it lies on the destination's volume, where a
     finished store is moved into place without a copy."""
-    parent = settings.scratch or destination.root.parent
+    parent = (settings.scratch or destination.root.parent).absolute()
     parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".nemar-convert-", dir=parent))
     try:
@@ -267,7 +311,7 @@ def _convert(
 ) -> Iterator[tuple[Recording, Outcome]]:
     """Convert what the plan says in worker processes; yield each outcome as it comes."""
     tasks = (
-        Task(recording, repository.path, context, scratch / str(number))
+        Task(recording, repository.path.absolute(), context, scratch / str(number))
         for number, recording in enumerate(plan.convert)
     )
     if not plan.convert:
@@ -280,7 +324,8 @@ def _convert(
             result = Deferred(PendingReason.INFRA_FAILURE, str(result))
         yield task.recording, result
         events = result.events if isinstance(result, Converted) else None
-        _remove_all_but(task.folder, events)
+        with suppress(OSError):
+            _remove_all_but(task.folder, events)
 
 
 def _release(

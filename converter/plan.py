@@ -25,13 +25,15 @@ class Plan:
     """Every discovered recording in one of three: to convert, to carry, decided already.
 
     `history` holds the published entries whose inputs are still the same: their attempts
-    count on.
+    count on. `dropped` names recordings that this run may not convert, and whose published
+    store is of other inputs.
     """
 
     convert: tuple[Recording, ...]
     carry: Mapping[str, Entry]
     decided: Mapping[str, Outcome]
     history: Mapping[str, Entry]
+    dropped: tuple[str, ...]
 
     def action(self, recording: Recording) -> str:
         """In one word, for a dry run."""
@@ -48,34 +50,37 @@ def make_plan(
     published: Published | None,
     before: Mapping[str, Recording] | None,
     settings: Settings,
-    has_store: Callable[[str], bool],
+    is_there: Callable[[StoreEntry], bool],
 ) -> Plan:
     """Plan a run over the discovered recordings.
 
     `before` are the recordings at the published commit, None where that commit or its engine
-    is not this one's to compare with: then everything is converted. `has_store` tells whether
-    the destination holds a store.
+    is not this one's to compare with: then everything is converted. `is_there` tells whether
+    the destination holds the store that an entry describes.
     """
     entries = published.entries if published is not None else {}
     history = _unchanged(recordings, entries, before)
     convert: list[Recording] = []
     carry: dict[str, Entry] = {}
     decided: dict[str, Outcome] = {}
+    dropped: list[str] = []
     for recording in recordings:
         entry = history.get(recording.path)
         selected = _is_selected(recording, entry, settings)
-        settled = entry is not None and _is_settled(entry, settings, has_store)
+        settled = entry is not None and _is_settled(entry, settings, is_there)
         if entry is not None and settled and not (settings.clean and selected):
             carry[recording.path] = entry
         elif not selected:
             decided[recording.path] = Deferred(PendingReason.NOT_ATTEMPTED, attempted=False)
+            if isinstance(entries.get(recording.path), StoreEntry):
+                dropped.append(recording.path)
         elif (verdict := _verdict(recording)) is not None:
             decided[recording.path] = verdict
         else:
             convert.append(recording)
     # The largest first, so that the last recording to start is not the longest.
     convert.sort(key=lambda recording: (-recording.size, recording.path))
-    return Plan(tuple(convert), carry, decided, history)
+    return Plan(tuple(convert), carry, decided, history, tuple(dropped))
 
 
 def _unchanged(
@@ -103,10 +108,10 @@ def _is_selected(recording: Recording, entry: Entry | None, settings: Settings) 
     return not globs or any(fnmatch.fnmatchcase(recording.path, glob) for glob in globs)
 
 
-def _is_settled(entry: Entry, settings: Settings, has_store: Callable[[str], bool]) -> bool:
+def _is_settled(entry: Entry, settings: Settings, is_there: Callable[[StoreEntry], bool]) -> bool:
     """Whether a published entry may stay: a store that is there, or a verdict not to retry."""
     if isinstance(entry, StoreEntry):
-        return has_store(entry.zarr)
+        return is_there(entry)
     if isinstance(entry, FailureEntry):
         return not {entry.code, "all"} & set(settings.retry_failures)
     return False

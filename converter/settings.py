@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .contract.codes import FailureCode
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -27,3 +29,12 @@ class Settings:
     scratch: Path | None = None
     catalog: str = "none"
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.jobs < 0:
+            raise ValueError(f"jobs is {self.jobs}, a whole number from 0 up was expected")
+        unknown = set(self.retry_failures) - {"all", *FailureCode}
+        if unknown:
+            raise ValueError(
+                f"retry_failures has {min(unknown)!r}, one of {', '.join(FailureCode)} was expected"
+            )

@@ -46,6 +46,13 @@ PREFERENCE: tuple[str, ...] = (
     *(".con", ".sqd", ".kdf", ".gdf", ".cnt", ".eeg"),
     *(".ds", ".mefd", ".mff", ""),
 )
+# A path component that a file system holds; and a path to which the addresses of a store's
+# chunks can be added within the 1024 bytes of an object store's key. In bytes.
+LONGEST_NAME, LONGEST_PATH = 255, 900
+
+# Published beside the stores, under the dataset's root.
+DOCUMENTS = frozenset({"index.json", "manifest.json", "events.parquet"})
+
 _RANK = {extension: rank for rank, extension in enumerate(PREFERENCE)}
 
 
@@ -66,7 +73,7 @@ def discover(snapshot: Snapshot) -> list[Recording]:
         files, directories = _candidates(snapshot, directory)
         recordings = [*_of_files(files), *_of_directories(directories)]
         settled = _settled(recordings) if len(recordings) > 1 else recordings
-        found += (replace(r, sidecars=index.sidecars(r.path)) for r in settled)
+        found += (_checked(replace(r, sidecars=index.sidecars(r.path))) for r in settled)
     return sorted(found, key=lambda recording: recording.path)
 
 
@@ -216,6 +223,31 @@ def _recording(main: _Named, members: tuple[Entry, ...], refused: str | None) ->
         members=members,
         refused=refused,
     )
+
+
+def _checked(recording: Recording) -> Recording:
+    """The recording, refused when a path of it cannot be laid out or published."""
+    if recording.refused is not None:
+        return recording
+    if recording.zarr.split("/", 1)[0] in DOCUMENTS:
+        return replace(
+            recording, refused=f"{recording.path} begins with the name of a published document."
+        )
+    files = (entry.path for entry in (*recording.members, *recording.sidecars.entries()))
+    if any(map(_is_too_long, (recording.zarr, *files))):
+        return replace(
+            recording,
+            refused=f"A path of the recording has more than {LONGEST_PATH} bytes, or a name of "
+            f"more than {LONGEST_NAME} in it.",
+        )
+    return recording
+
+
+def _is_too_long(path: str) -> bool:
+    if len(path) * 4 <= LONGEST_NAME:
+        return False
+    raw = path.encode()
+    return len(raw) > LONGEST_PATH or max(map(len, raw.split(b"/"))) > LONGEST_NAME
 
 
 def _settled(recordings: list[Recording]) -> list[Recording]:

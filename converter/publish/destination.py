@@ -35,9 +35,6 @@ class Destination(Protocol):
     def write_file(self, name: str, source: Path) -> None:
         """Replace a file with a copy of a local one, all of it or not at all."""
 
-    def has_store(self, zarr: str) -> bool:
-        """Whether a store is published under this path."""
-
     def place_store(self, local_dir: Path, zarr: str) -> None:
         """Publish a finished store, which leaves `local_dir`, in place of an older one."""
 
@@ -81,10 +78,6 @@ class LocalDestination:
     def write_file(self, name: str, source: Path) -> None:
         """Replace a file with a copy of a local one, all of it or not at all."""
         self._replace(name, lambda path: shutil.copyfile(source, path))
-
-    def has_store(self, zarr: str) -> bool:
-        """Whether a store's folder with its root metadata is there."""
-        return (self._inside(zarr) / "zarr.json").is_file()
 
     def place_store(self, local_dir: Path, zarr: str) -> None:
         """Move a finished store to its place; across filesystems it is copied beside it first.

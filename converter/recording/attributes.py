@@ -12,11 +12,8 @@ from .rates import RATE_CAPS
 from .signal import SourceFacts
 
 FORMAT, FORMAT_VERSION = "biosigio-zarr", 2
-ANTI_ALIAS_FILTER = "scipy.signal.resample_poly: zero-phase polyphase FIR, Kaiser window, beta 5.0"
-NOTE = (
-    "A serving copy made from the BIDS dataset named in 'nemar', which stays the reference. "
-    "Train and analyse on level 0 of a group; its views hold minima and maxima for display."
-)
+ANTI_ALIAS_FILTER = "scipy.signal.resample_poly (zero-phase FIR, Kaiser 5.0)"
+NOTE = "A copy; the BIDS dataset is the reference. Level 0 is the signal, views are for display."
 
 
 @dataclass(frozen=True, slots=True)

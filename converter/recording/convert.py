@@ -20,7 +20,7 @@ from .attributes import StoreContext, nemar_attributes, root_attributes
 from .local import LocalRecording
 from .rates import group_names
 from .readers import open_recording
-from .sidecars.channels import ChannelPlan, PlannedChannel, plan_channels
+from .sidecars.channels import ChannelPlan, PlannedChannel, TableStatus, plan_channels
 from .sidecars.electrodes import Electrodes, read_electrodes
 from .sidecars.events import Events, describe, parse_events, trial_types
 from .sidecars.metadata import merge_json, power_line_frequency
@@ -103,7 +103,9 @@ def _inspect(recording: LocalRecording, source: SignalSource, warnings: list[str
     if table is not None:
         _check_channel_count(recording, source, plan)
     metadata = merge_json([path.read_bytes() for path in sidecars.json])
-    warnings.extend(metadata.warnings)
+    warnings.extend(f"JSON sidecars: {text}" for text in metadata.warnings)
+    if plan.table_status in (TableStatus.NO_NAMES, TableStatus.NO_MATCH):
+        warnings.append("channels.tsv names no channel of the file; units and types are the file's")
     coordsystem = sidecars.coordsystem.read_bytes() if sidecars.coordsystem else None
     electrodes = _parsed(
         sidecars.electrodes,
@@ -190,6 +192,8 @@ def _write_events_group(path: Path, events: Events | None) -> None:
     codes, label_map = ([], {}) if events is None else describe(events, rows)
     duration = [] if events is None else [events.duration[row] or 0.0 for row in rows]
     zarr_v3.write_group(path, {"label_map": label_map, "n_events": len(rows)})
+    if not rows:
+        return
     zarr_v3.write_vector(path / "onset", "f8", onset)
     zarr_v3.write_vector(path / "duration", "f8", duration)
     zarr_v3.write_vector(path / "code", "i4", codes)

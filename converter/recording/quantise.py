@@ -36,6 +36,11 @@ class Quantiser:
 
     def __init__(self, limits: Range, gain: Float64, constant: Float64) -> None:
         span = limits.high - limits.low
+        # A product that overflows is caught by who publishes it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._set(limits, span, gain, constant)
+
+    def _set(self, limits: Range, span: Float64, gain: Float64, constant: Float64) -> None:
         constant_channel = span <= 0
         step = np.where(constant_channel, 1.0, span / STEPS)
         self._low = limits.low[:, None]

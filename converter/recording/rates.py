@@ -23,7 +23,11 @@ def served_rate(native: Fraction, modality: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Level-0 chunking, in samples; a short recording's chunk and shard end with it."""
+    """Level-0 chunking, in samples.
+
+    A short recording's chunk ends with it, and its shard with its last chunk, as in the
+    stores that are deployed: readers take both from the attributes.
+    """
 
     n_samples: int
     chunk: int

@@ -182,7 +182,6 @@ class NearestSample:
         self.n_out = output_length(n_in, ratio)
         self._up, self._down = ratio.numerator, ratio.denominator
         self._n_in, self._received, self._next = n_in, 0, 0
-        self._last: Float32 | None = None
 
     def _source(self, output: int) -> int:
         return (2 * output * self._down + self._up) // (2 * self._up)

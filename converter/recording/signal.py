@@ -18,7 +18,8 @@ DISCRETE_TYPES = frozenset({"TRIG", "SYSCLOCK", "CTRL"})
 class Channel:
     """One channel as its file has it.
 
-    What `SignalSource.read` returns becomes physical by `raw * gain + offset`, in `unit`.
+    What `SignalSource.read` returns becomes physical by `raw * gain + offset`, in `unit`; gain
+    is finite and not 0.
     `type` is a BIDS channel type or `MISC`; `discrete` marks what a reader calls stim.
     """
 

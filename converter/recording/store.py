@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..contract.codes import FailureCode, RecordingError
 from . import views, zarr_v3
 from .quantise import Float32, Float64, Quantiser, Range
 from .rates import CHUNK_SECONDS, SHARD_SECONDS, Geometry, served_rate
@@ -27,6 +28,9 @@ from .signal import SignalGroup, SignalSource
 
 # Samples of all channels in one block: 2 MB of float32, about a core's second-level cache.
 BLOCK_VALUES = 1 << 19
+
+# Beyond it float32 overflows in sums, and no sensor measures in any unit.
+LARGEST = 1e30
 
 PHYSICAL_FORMULA = "physical = digital * scale + offset"
 
@@ -66,8 +70,9 @@ def write_signal_group(
         for start, stop in _blocks(group):
             served.push(source.read(index, start, stop))
         quantiser = served.quantiser()
+        _check_scales(quantiser, channels)
         lengths = views.level_lengths(geometry.n_samples)
-        attributes = _level_0_attributes(group, rate, geometry, quantiser, served.inference)
+        attributes = _level_0_attributes(group, rate, geometry, quantiser, served)
         zarr_v3.write_group(
             path, _group_attributes(group, channels, rate, modality, geometry, quantiser, served)
         )
@@ -83,6 +88,17 @@ def write_signal_group(
         chunk_samples=geometry.chunk,
         shard_samples=geometry.shard,
     )
+
+
+def _check_scales(quantiser: Quantiser, channels: Sequence[PlannedChannel]) -> None:
+    """No number that JSON can't hold is published."""
+    usable = np.isfinite(quantiser.scale) & np.isfinite(quantiser.offset)
+    for channel, is_usable in zip(channels, usable, strict=True):
+        if not is_usable:
+            raise RecordingError(
+                FailureCode.FILE_READ_ERROR,
+                f"channel {channel.label!r}: its gain makes its values larger than a number can be",
+            )
 
 
 def _blocks(group: SignalGroup) -> Iterator[tuple[int, int]]:
@@ -111,15 +127,15 @@ class ServedSignal:
     ) -> None:
         self._group, self._ratio, self._geometry = group, ratio, geometry
         self._scratch = scratch
-        gain = np.array([raw.gain for raw in group.channels], np.float64)
         factor = np.array([channel.factor for channel in channels], np.float64)
-        self._raw_gain = np.where(gain == 0, 1.0, gain)
+        self._raw_gain = np.array([raw.gain for raw in group.channels], np.float64)
         self._raw_offset = np.array([raw.offset for raw in group.channels], np.float64)
-        self._sign = np.sign(gain * factor).astype(np.float32)[:, None]
+        self._sign = np.sign(self._raw_gain * factor).astype(np.float32)[:, None]
         self._factor = factor
         self.gain: Float64 = np.abs(self._raw_gain * factor)
         self.discrete = np.array([channel.discrete for channel in channels], bool)
         self.nonfinite: NDArray[np.int64] = np.zeros(len(channels), np.int64)
+        self._varies = np.zeros(len(channels), bool)
         self._streams: list[_Stream] = []
 
     def __enter__(self) -> ServedSignal:
@@ -143,9 +159,8 @@ class ServedSignal:
             stream.push(relative if len(self._streams) == 1 else relative[stream.rows])
 
     def _start(self, first: Float64) -> None:
-        zero = -self._raw_offset / self._raw_gain  # the raw value of a physical 0
-        self._zero = zero
-        self._first = np.where(np.isfinite(first), first, zero)
+        self._zero = -self._raw_offset / self._raw_gain  # the raw value of a physical 0
+        self._first = np.where(np.abs(first) <= LARGEST, first, self._zero)
         self.constant: Float64 = (self._first * self._raw_gain + self._raw_offset) * self._factor
         for rows in (np.flatnonzero(~self.discrete), np.flatnonzero(self.discrete)):
             if len(rows):
@@ -163,16 +178,23 @@ class ServedSignal:
         return _Stream(rows, filtering, self._geometry, self._scratch)
 
     def _relative(self, raw: NDArray[Any]) -> Float32:
-        """Raw samples less the first one, float32; NaN and infinities become a physical 0."""
+        """Raw samples less the first one, float32.
+
+        What is no number, or too large to be a measured one, becomes a physical 0.
+        """
         exact = np.float32 if raw.dtype in (np.int16, np.uint16, np.float32) else np.float64
         block = np.empty(raw.shape, np.float32)
         first = self._first.astype(exact)[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(raw, first, out=block, dtype=exact, casting="same_kind")
-        if raw.dtype.kind == "f" and not (finite := np.isfinite(block)).all():
+        if raw.dtype.kind == "f" and not (block.min() >= -LARGEST and block.max() <= LARGEST):
+            finite = np.abs(block) <= LARGEST
             self.nonfinite += (~finite).sum(axis=1)
             fill = (self._zero - self._first).astype(np.float32)[:, None]
             np.copyto(block, fill, where=~finite)
+        still = np.flatnonzero(~self._varies)
+        if len(still):
+            self._varies[still] = block[still].any(axis=1)
         if (self._sign != 1).any():
             block *= self._sign
         return block
@@ -184,6 +206,8 @@ class ServedSignal:
             stream.finish()
             limits.low[stream.rows] = stream.limits.low
             limits.high[stream.rows] = stream.limits.high
+        # The filter's ripple over a constant is no signal.
+        limits.low[~self._varies] = limits.high[~self._varies] = 0
         return Quantiser(limits, self.gain, self.constant)
 
     def chunks(self) -> Iterator[Float32]:
@@ -285,7 +309,7 @@ def _level_0_attributes(
     rate: Fraction,
     geometry: Geometry,
     quantiser: Quantiser,
-    inference: NDArray[np.bool_],
+    served: ServedSignal,
 ) -> dict[str, Any]:
     return {
         "level": 0,
@@ -295,8 +319,8 @@ def _level_0_attributes(
         "kind": "signal",
         "chunk_samples": geometry.chunk,
         "shard_samples": geometry.shard,
-        "anti_aliased": rate != group.rate,
-        "usable_for_inference": bool(inference.any()),
+        "anti_aliased": rate != group.rate and not served.discrete.all(),
+        "usable_for_inference": bool(served.inference.any()),
         "scale": quantiser.scale.tolist(),
         "offset": quantiser.offset.tolist(),
         "physical_formula": PHYSICAL_FORMULA,

@@ -32,7 +32,9 @@ JsonObject = Mapping[str, Any]
 
 def encode(chunk: NDArray[Any]) -> bytes:
     """One Blosc frame of a C-contiguous, little-endian chunk."""
-    return bytes(blosc.compress(np.ascontiguousarray(chunk), b"zstd", COMPRESSION_LEVEL))
+    return bytes(
+        blosc.compress(np.ascontiguousarray(chunk), b"zstd", COMPRESSION_LEVEL, BYTE_SHUFFLE)
+    )
 
 
 def _codecs(itemsize: int) -> list[JsonObject]:

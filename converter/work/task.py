@@ -51,6 +51,9 @@ def run_task(task: Task) -> Outcome:
     except OSError as error:
         if error.errno == errno.ENOMEM:
             return Deferred(PendingReason.MEMORY_BUDGET, public_detail(error))
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            # A full disk says nothing of the recording: no attempt is counted.
+            return Deferred(PendingReason.NOT_ATTEMPTED, public_detail(error), attempted=False)
         return Deferred(PendingReason.INFRA_FAILURE, public_detail(error))
     except Exception as error:
         return Deferred(PendingReason.INFRA_FAILURE, public_detail(error))

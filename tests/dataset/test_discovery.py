@@ -261,3 +261,22 @@ def test_a_tree_of_25000_recordings(tmp_path: Path) -> None:
         "eeg.json",
     ]
     assert seconds < 10
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("index.json/sub-01_eeg.edf", "published document"),
+        ("events.parquet/eeg/sub-01_eeg.edf", "published document"),
+        (f"sub-01/sub-01_task-{'x' * 240}_eeg.edf", "255"),
+        (f"sub-01/sub-01_task-{'é' * 120}_eeg.edf", "255"),
+        (f"sub-01/sub-01_task-{'x' * 236}_meg.ds/a.res4", "255"),  # 255 bytes, its store's 257
+        (f"{'d/' * 450}sub-01_eeg.edf", "900"),
+    ],
+)
+def test_paths_that_cannot_be_laid_out_or_published(path: str, said: str) -> None:
+    (recording,) = found(path).values()
+    assert recording.refused is not None
+    assert said in recording.refused
+    fits = ("sub-01/index.json/sub-01_eeg.edf", f"sub-01/sub-01_task-{'x' * 220}_eeg.edf")
+    assert [recording.refused for recording in found(*fits).values()] == [None, None]

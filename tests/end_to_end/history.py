@@ -54,13 +54,9 @@ class History:
         file.unlink(missing_ok=True)
         file.write_bytes(edf(seed))
 
-    def annex(self, path: str, content: bytes, claimed_size: int | None = None) -> Path:
+    def annex(self, path: str, content: bytes) -> Path:
         """Write the link of an annexed file; return where its content belongs, nothing there."""
-        size = len(content) if claimed_size is None else claimed_size
-        name = f"MD5E-s{size}--{hashlib.md5(content).hexdigest()}.edf"
-        key = AnnexKey.parse(name)
-        assert key is not None
-        target = f".git/annex/objects/{key.hash_mixed}/{name}/{name}"
+        target = annex_object(content)
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
@@ -107,6 +103,14 @@ class History:
         return {str(folder.relative_to(self.serving)) for folder in found}
 
 
+def annex_object(content: bytes) -> str:
+    """Where an annex keeps content, from a work tree's root."""
+    name = f"MD5E-s{len(content)}--{hashlib.md5(content).hexdigest()}.edf"
+    key = AnnexKey.parse(name)
+    assert key is not None
+    return f".git/annex/objects/{key.hash_mixed}/{name}/{name}"
+
+
 def edf(seed: int) -> bytes:
     signals = [
         edfio.EdfSignal(
@@ -119,6 +123,11 @@ def edf(seed: int) -> bytes:
         for number in range(2)
     ]
     return bytes(edfio.Edf(signals).to_bytes())
+
+
+def zarr_of(path: str) -> str:
+    """The store of a recording."""
+    return path.removesuffix(".edf") + ".zarr"
 
 
 def index_at(serving: Path) -> dict[str, Any]:

@@ -189,6 +189,56 @@ def test_an_index_that_is_not_ours_is_replaced_only_when_told(
     assert convert_dataset(dataset, dest=tmp_path, clean=True).store_count == 2
 
 
+def test_only_never_costs_another_recording_its_store(dataset: Path, tmp_path: Path) -> None:
+    convert_dataset(dataset, dest=tmp_path)
+    write_edf(dataset / "sub-02/eeg/sub-02_task-rest_eeg.edf", seed=9)
+    commit_all(dataset, "another sub-02")
+    before = index_of(tmp_path)
+    with pytest.raises(NothingPublished, match=r"sub-02.*without --only"):
+        convert_dataset(dataset, dest=tmp_path, only=["sub-01/*"])
+    assert index_of(tmp_path) == before
+    assert convert_dataset(dataset, dest=tmp_path, only=["sub-02/*"]).converted == 1
+
+
+def test_a_store_that_cannot_be_placed_is_for_a_later_run(dataset: Path, tmp_path: Path) -> None:
+    obstacle = tmp_path / ID / "zarr/sub-01"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.write_bytes(b"")
+    summary = convert_dataset(dataset, dest=tmp_path)
+    assert (summary.store_count, summary.pending_count) == (1, 1)
+    assert summary.pending[0].reason == "infra_failure"
+    obstacle.unlink()
+    assert convert_dataset(dataset, dest=tmp_path).store_count == 2
+
+
+def test_a_store_of_a_run_that_was_cut_short_is_not_taken_for_the_published_one(
+    dataset: Path, tmp_path: Path
+) -> None:
+    convert_dataset(dataset, dest=tmp_path)
+    root = tmp_path / ID / "zarr/sub-02/eeg/sub-02_task-rest_eeg.zarr/zarr.json"
+    newer = json.loads(root.read_bytes())
+    newer["attributes"]["created_utc"] = "2100-01-01T00:00:00Z"
+    root.write_text(json.dumps(newer))
+    assert convert_dataset(dataset, dest=tmp_path).converted == 1
+
+
+def test_nobody_listening_costs_no_index(dataset: Path, tmp_path: Path) -> None:
+    for number, end in enumerate((">/dev/full 2>/dev/full", "2>&1 | head -n 1", ">&- 2>&-")):
+        dest = tmp_path / str(number)
+        line = f"{sys.executable} -m converter {dataset} --dest {dest} {end}"
+        subprocess.run(["bash", "-c", line], check=False, capture_output=True, timeout=120)
+        assert index_of(dest)["store_count"] == 2
+
+
+def test_a_summary_without_a_place_is_found_out_before_the_work(
+    dataset: Path, tmp_path: Path
+) -> None:
+    done = command(dataset, "--dest", tmp_path / "out", "--json", tmp_path / "no/such/file")
+    assert done.returncode == 1
+    assert "a writable file expected" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_lost_events_file_costs_a_warning_not_the_index(dataset: Path, tmp_path: Path) -> None:
     convert_dataset(dataset, dest=tmp_path)
     (tmp_path / ID / "zarr/events.parquet").unlink()
@@ -315,7 +365,7 @@ def test_a_worker_killed_in_the_middle_costs_its_recording_one_attempt(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to find the worker")
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_worker_outlives_the_converter(dataset: Path, tmp_path: Path, signum: int) -> None:
     large = "sub-09/eeg/sub-09_task-rest_eeg.edf"
     write_edf(dataset / large, seconds=600, channels=64)
@@ -331,9 +381,11 @@ def test_no_worker_outlives_the_converter(dataset: Path, tmp_path: Path, signum:
     run.send_signal(signum)
     _, said = run.communicate(timeout=60)
     assert "Traceback" not in said
-    assert run.returncode == (130 if signum == signal.SIGINT else -signum)
+    assert run.returncode == (-signum if signum == signal.SIGKILL else 130)
     deadline = time.monotonic() + 20
     while workers_reading(Path(large).name, tmp_path / "out"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert not (tmp_path / "out" / ID / "zarr/index.json").exists()
+    if signum != signal.SIGKILL:
+        assert list((tmp_path / "out" / ID).iterdir()) == []

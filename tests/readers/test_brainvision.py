@@ -302,3 +302,20 @@ def test_not_a_number_passes_through(tmp_path: Path) -> None:
     values = np.array([1.5, np.nan, np.inf], "<f4")
     text = header(["Fp1,,1,µV"], binary={"BinaryFormat": "IEEE_FLOAT_32"})
     np.testing.assert_array_equal(whole(opened(tmp_path, text, values)), [values])
+
+
+@pytest.mark.parametrize("digits", [101, 5000])
+def test_numbers_of_absurd_length_are_damage(tmp_path: Path, digits: int) -> None:
+    error = fails(tmp_path, header(common={"SamplingInterval": "1" * digits}), SAMPLES.T)
+    assert error.code is CORRUPT
+
+
+@pytest.mark.parametrize("hertz", [300, 1024, 600.615, 44100 / 7])
+def test_the_rate_behind_a_printed_float(tmp_path: Path, hertz: float) -> None:
+    """Writers print 1e6 / rate; what comes back is small numbers, or no finer than a float."""
+    text = header(common={"SamplingInterval": repr(1e6 / hertz)})
+    rate = opened(tmp_path, text, SAMPLES.T).groups[0].rate
+    assert float(rate) == pytest.approx(hertz, rel=1e-15)
+    assert rate.numerator < 2**54
+    if hertz == int(hertz):
+        assert rate == int(hertz)

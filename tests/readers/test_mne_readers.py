@@ -537,3 +537,44 @@ def test_a_warning_of_lost_samples_is_an_error() -> None:
     with pytest.raises(RecordingError) as caught, reading("a.fif"):
         warnings.warn("FIF raw buffer could not be read", RuntimeWarning, stacklevel=1)
     assert caught.value.code is FailureCode.CORRUPT_OR_TRUNCATED
+
+
+@pytest.mark.parametrize("place", [0, 2000, -1])
+def test_a_sparse_matrix_that_leads_out_of_itself(
+    place: int, real_dataset: Path, tmp_path: Path
+) -> None:
+    """SciPy follows such an index into other memory, and the process dies."""
+    both = site_files(real_dataset)
+    assert both.crosstalk is not None
+    cross_talk = copied(both.crosstalk, tmp_path / both.crosstalk.name)
+    matrix = 222 + 16  # its content: 5360 float32, as many indices, 307 starts, 4 counts
+    index = matrix + 4 * 5360 + 4 * (place % 5360)
+    assert struct.unpack_from(">i", cross_talk.read_bytes(), index)[0] < 306
+    patched(cross_talk, index, ">i", 2**31 - 1)
+    sidecars = LocalSidecars(calibration=both.calibration, crosstalk=cross_talk)
+    error = failure(real_dataset / FIF21, sidecars=sidecars)
+    assert error.code is FailureCode.CORRUPT_OR_TRUNCATED
+    assert error.message.startswith(cross_talk.name)
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), 1e38])
+def test_fif_rates_that_are_none(rate: float, real_dataset: Path, tmp_path: Path) -> None:
+    file = copied(real_dataset / FIF27, tmp_path / "a_meg.fif")
+    tag = file.read_bytes().index(struct.pack(">iIi", 201, 4, 4))
+    patched(file, tag + 16, ">f", rate)  # type: ignore[arg-type]
+    assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "cp037", "utf-16", "utf-16-be", "utf-32"])
+def test_no_encoding_hides_xml_entities(encoding: str, real_dataset: Path, tmp_path: Path) -> None:
+    directory = copied(real_dataset / EGI, tmp_path / "a.mff")
+    layout = directory / "sensorLayout.xml"
+    declaration = f'<?xml version="1.0" encoding="{encoding}"?>'
+    body = '<!DOCTYPE x [<!ENTITY y SYSTEM "file:///etc/hostname">]><x>&y;</x>'
+    if encoding == "utf-7":  # the one in which markup itself can be spelt in two ways
+        layout.write_text(declaration + body.replace("<", "+ADw-"), encoding="ascii")
+    else:
+        layout.write_text(declaration + body, encoding=encoding)
+    error = failure(directory)
+    assert error.code is FailureCode.FILE_READ_ERROR
+    assert layout.name in error.message

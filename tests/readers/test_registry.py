@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import format_of, open_recording
+from converter.recording.signal import SignalGroup
 
 
 @pytest.mark.parametrize(
@@ -66,11 +68,27 @@ def test_the_reader_of_the_bids_name_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = ModuleType("eeglab")
+    source = SimpleNamespace(groups=[])
     opened: list[LocalRecording] = []
-    reader.open_eeglab = opened.append  # type: ignore[attr-defined]
+    reader.open_eeglab = lambda asked: opened.append(asked) or source  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "converter.recording.readers.eeglab", reader)
     file = tmp_path / "content"
     file.write_bytes(b"")
     recording = LocalRecording("sub-01/eeg/sub-01_eeg.SET", "eeg", file)
-    open_recording(recording)
+    assert open_recording(recording) is source
     assert opened == [recording]
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**7), Fraction(10**8), Fraction(10**300)])
+def test_a_rate_of_no_recording_is_damage(
+    rate: Fraction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    source = SimpleNamespace(groups=[SignalGroup(rate, 9, ())], close=lambda: closed.append(True))
+    reader = ModuleType("converter.recording.readers.edf")
+    reader.open_edf = lambda recording: source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, reader.__name__, reader)
+    with pytest.raises(RecordingError, match="sampling rate") as caught:
+        open_recording(LocalRecording("sub-01_eeg.edf", "eeg", tmp_path / "sub-01_eeg.edf"))
+    assert caught.value.code is FailureCode.CORRUPT_OR_TRUNCATED
+    assert closed == [True]

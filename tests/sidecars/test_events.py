@@ -124,3 +124,11 @@ def test_real_events(real_dataset: Path) -> None:
     assert events.onset == [float(row[0]) for row in rows]
     assert trial_types(events) == dict(sorted(Counter(row[2] for row in rows).items()))
     assert events.warnings == []
+
+
+def test_further_columns_are_bounded() -> None:
+    names = [f"c{number}" for number in range(600)]
+    events = parse_events("\t".join(["onset", *names, "hed\n1", *names, "Red\n"]).encode())
+    assert list(events.extra) == names[:500]
+    assert (events.onset, events.hed) == ([1.0], ["Red"])
+    assert any("600 further columns" in warning for warning in events.warnings)

@@ -124,7 +124,9 @@ def test_numbers(cell: str, value: float | None) -> None:
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="cells"):
-        read_table(b"a\t" * 10_000 + b"z" + b"\n1" * 10_000)
+        read_table(b"a\t" * 9_000 + b"z" + b"\n1" * 10_000)
+    with pytest.raises(ValueError, match="5000002 columns"):
+        read_table(b'name\t"' + b'"\t' * 5_000_000)
     with pytest.raises(ValueError, match="lines"):
         read_table(b"\n" * tables.MAX_CELLS)
     monkeypatch.setattr(tables, "MAX_BYTES", 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib import import_module
 from pathlib import PurePath
 from typing import cast
@@ -11,6 +12,10 @@ from typing import cast
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.signal import SignalSource
+
+# In Hz, far beyond any recording on both sides: what lies outside is a damaged header, and its
+# duration or its filter would not fit any number.
+SLOWEST, FASTEST = Fraction(1, 10**6), Fraction(10**7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,9 @@ def format_of(path: str, is_dir: bool) -> Format | None:
 def open_recording(recording: LocalRecording) -> SignalSource:
     """Open a recording with the reader of its format.
 
-    Raises RecordingError: `unsupported_format` when no reader knows the name, else what the
-    reader finds wrong with the files.
+    Raises RecordingError: `unsupported_format` when no reader knows the name,
+    `corrupt_or_truncated` on a rate outside SLOWEST to FASTEST, else what the reader finds
+    wrong with the files.
     """
     is_dir = recording.file.is_dir()
     known = format_of(recording.path, is_dir)
@@ -86,4 +92,14 @@ def open_recording(recording: LocalRecording) -> SignalSource:
         )
     module, function = known.opener.split(":")
     opener = getattr(import_module(f"{__name__}.{module}"), function)
-    return cast(Callable[[LocalRecording], SignalSource], opener)(recording)
+    source = cast(Callable[[LocalRecording], SignalSource], opener)(recording)
+    for group in source.groups:
+        if not SLOWEST <= group.rate <= FASTEST:
+            source.close()
+            raise RecordingError(
+                FailureCode.CORRUPT_OR_TRUNCATED,
+                f"{PurePath(recording.path).name}: the header gives a sampling rate of "
+                f"{float(group.rate):g} Hz, expected one of {float(SLOWEST):g} to "
+                f"{float(FASTEST):g} Hz.",
+            )
+    return source

@@ -33,6 +33,7 @@ MAX_HEADER_BYTES = 16 << 20  # thousands of channels and their comments take one
 # Recorder, Analyzer, V-Amp and other writers word the rest of the first line differently.
 _FIRST_LINE = re.compile(r"brain ?vision .*(header|data format)", re.I)
 _DTYPES = {"INT_16": "i2", "UINT_16": "u2", "INT_32": "i4", "IEEE_FLOAT_32": "f4"}
+_FINEST = 1 << 53  # what a float counts exactly
 _DATA_SUFFIXES = (".eeg", ".dat", ".seg", ".avg", ".aeeg", ".adat")
 
 Section = Mapping[str, str]
@@ -128,12 +129,26 @@ def read_header(path: Path, modality: str) -> Header:
         name=path.name,
         data_file=common.get("datafile", ""),
         n_channels=n_channels,
-        rate=Fraction(10**6) / interval,
+        rate=_rate(interval),
         dtype=(">" if big_endian else "<") + _DTYPES[binary_format],
         vectorized=orientation == "VECTORIZED",
         points=_whole(path.name, common, "DataPoints") if common.get("datapoints") else 0,
         channels=_channels(path.name, sections.get("channel infos", {}), n_channels, modality),
     )
+
+
+def _rate(interval: Fraction) -> Fraction:
+    """The rate in Hz whose interval in microseconds was written.
+
+    Writers print 1e6 / rate as a float: 3333.3333333333335 is 300 Hz. Digits beyond a float's
+    are dropped, as no resampling can tell them apart.
+    """
+    rate = Fraction(10**6) / interval
+    simple = rate.limit_denominator(1000)
+    if simple and float(10**6 / simple) == float(interval):
+        return simple
+    is_exact = max(rate.numerator, rate.denominator) <= _FINEST
+    return rate if is_exact else Fraction(float(rate))
 
 
 def _check_continuous(name: str, common: Section) -> None:

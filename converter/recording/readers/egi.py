@@ -25,6 +25,15 @@ from converter.recording.signal import SourceFacts
 _SIGNAL = re.compile(r"signal\d+\.bin")
 _SAMPLE_BYTES = 4
 
+# Encodings in which markup is its ASCII bytes, zeros aside. Others (UTF-7, EBCDIC) hide it.
+_DECLARED_ENCODING = re.compile(
+    rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?<\?xml\s[^>]*?encoding\s*=\s*[\"']([^\"']*)"
+)
+_SHOWS_MARKUP = re.compile(
+    rb"utf-?(?:8|16|32)(?:-?[lb]e)?|us-ascii|iso-8859-\d+|latin-?1|windows-125\d", re.I
+)
+_EBCDIC = "<?xm".encode("cp037")
+
 
 def open_egi(recording: LocalRecording) -> MneSource:
     """Open an MFF directory: EEG channels, then physiological ones; gaps between epochs are zero.
@@ -107,7 +116,14 @@ def _block_lengths(path: Path) -> Iterator[int]:
 
 def _refuse_entities(name: str, path: Path) -> None:
     # An entity can name any file of this machine.
-    if b"<!ENTITY" in path.read_bytes().replace(b"\0", b""):
+    text = path.read_bytes().replace(b"\0", b"")
+    declared = _DECLARED_ENCODING.match(text)
+    if text.startswith(_EBCDIC) or (declared and not _SHOWS_MARKUP.fullmatch(declared[1])):
+        raise RecordingError(
+            FailureCode.FILE_READ_ERROR,
+            f"{name}/{path.name} is XML in an encoding other than Unicode and Latin ones.",
+        )
+    if b"<!ENTITY" in text:
         raise RecordingError(
             FailureCode.FILE_READ_ERROR,
             f"{name}/{path.name} declares XML entities, expected none.",

@@ -18,6 +18,7 @@ from converter.recording.readers.maxshield import separate
 from converter.recording.readers.mne_source import (
     MneSource,
     check_gaps,
+    native_rate,
     reading,
     technical_facts,
 )
@@ -86,6 +87,7 @@ def _open_member(path: Path) -> tuple[FifOutline, Any]:
             FailureCode.FILE_READ_ERROR,
             f"{name} opened together with {len(raw.filenames) - 1} other files, expected none.",
         )
+    native_rate(name, raw.info["sfreq"])
     recorded = outline.data_bytes // (_SMALLEST_SAMPLE * max(1, len(raw.ch_names)))
     check_gaps(name, raw.n_times, recorded)
     # Notes of the acquisition are not needed, and may name people.

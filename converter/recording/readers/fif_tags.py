@@ -22,6 +22,9 @@ _HEADER = struct.Struct(">iIii")  # kind, type, size, next
 _ENTRY = np.dtype([("kind", ">i4"), ("type", ">u4"), ("size", ">i4"), ("pos", ">i4")])
 _LONGEST_NAME = 4096
 
+# The type of a sparse matrix: how it is compressed, and of what its values are.
+_BY_COLUMN, _BY_ROW, _VALUE_BYTES = 0x40100000, 0x40200000, {4: 4, 5: 8}
+
 
 @dataclass(frozen=True, slots=True)
 class FifOutline:
@@ -56,8 +59,8 @@ def read_outline(stream: BinaryIO, size: int, name: str) -> FifOutline:
     """Outline a FIF file of `size` bytes; `name` is its basename.
 
     Raises RecordingError: `file_read_error` when it is no FIF file; `corrupt_or_truncated` when
-    it is empty, its tag directory is missing, a tag reaches beyond its end or a block is left
-    open, as in every file cut short.
+    it is empty, its tag directory is missing, a tag reaches beyond its end, a block is left
+    open, as in every file cut short, or a sparse matrix has elements outside of it.
     """
     blocks: set[int] = set()
     names: list[str] = []
@@ -105,10 +108,18 @@ def _tags(stream: BinaryIO, size: int, name: str) -> Iterator[tuple[int, int, in
         directory = -1
     found = _listed(stream, size, directory, name) if directory > 0 else _walk(stream, size, name)
     for kind, length, position in found:
+        coding = 0
+        if 0 <= position <= size - _HEADER.size:
+            stream.seek(position)
+            # Readers go by this header, whatever a directory says of the tag.
+            _, coding, own_length, _ = _HEADER.unpack(stream.read(_HEADER.size))
+            length = own_length if own_length < 0 else max(length, own_length)
         if length < 0 or position < 0 or position + _HEADER.size + length > size:
             raise _cut_short(
                 name, f"has {size} bytes, but a tag at byte {position} has {length} bytes"
             )
+        if coding & 0xFFFF0000 in (_BY_COLUMN, _BY_ROW):
+            _check_sparse(stream.read(own_length), coding, position, name)
         yield kind, length, position
 
 
@@ -143,6 +154,32 @@ def _walk(stream: BinaryIO, size: int, name: str) -> Iterator[tuple[int, int, in
             return
         position = following or position + _HEADER.size + length
     raise _cut_short(name, "has tags that lead in a circle")
+
+
+def _check_sparse(content: bytes, coding: int, position: int, name: str) -> None:
+    """Refuse a compressed matrix whose indices lead out of it: SciPy follows them unchecked."""
+    counts = np.frombuffer(content[-16:], ">i4") if len(content) >= 16 else np.zeros(4, ">i4")
+    n_values, n_rows, n_columns, n_dimensions = counts.tolist()
+    lines, width = (n_columns, n_rows) if coding & _BY_COLUMN else (n_rows, n_columns)
+    indices_at = n_values * _VALUE_BYTES.get(coding & 0xFFFF, 0)
+    lines_at = indices_at + 4 * n_values
+    end = lines_at + 4 * (lines + 1)
+    fits = n_dimensions == 2 and min(n_values, lines, width) >= 0 and end + 16 <= len(content)
+    if fits:
+        starts = np.frombuffer(content[lines_at:end], ">i4")
+        order = ">i4"
+        if starts[-1] > n_values or (starts < 0).any():
+            # Old software wrote both lists, the first numbers of one aside, in the other order.
+            order = "<i4"
+            starts = starts.view(order)
+        listed, aside = content[indices_at:lines_at], 4 * (width + 1)
+        first, rest = np.frombuffer(listed[:aside], ">i4"), np.frombuffer(listed[aside:], order)
+        indices = np.concatenate([first, rest])
+        steps = np.diff(starts.astype(np.int64))
+        fits = starts[0] == 0 and starts[-1] <= n_values and bool((steps >= 0).all())
+        fits = fits and bool(((indices >= 0) & (indices < width)).all())
+    if not fits:
+        raise _cut_short(name, f"has a sparse matrix at byte {position} that contradicts itself")
 
 
 def _integer(stream: BinaryIO, position: int) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import mne
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalSidecars
+from converter.recording.readers.fif_tags import read_outline
 from converter.recording.readers.mne_source import reading
 from converter.recording.signal import SpaceSeparation
 
@@ -23,7 +25,8 @@ def separate(raw: Any, sidecars: LocalSidecars, name: str) -> tuple[Any, SpaceSe
     itself marks bad are left out of the fit and reconstructed. The result takes 8 bytes a
     sample and channel: twice a float32 file, four times a 16-bit one.
 
-    Raises RecordingError `maxshield_uncalibrated` unless both site files apply.
+    Raises RecordingError: `maxshield_uncalibrated` unless both site files apply, and what is
+    wrong with a damaged one.
     """
     calibration, cross_talk = sidecars.calibration, sidecars.crosstalk
     if calibration is None or cross_talk is None:
@@ -34,6 +37,7 @@ def separate(raw: Any, sidecars: LocalSidecars, name: str) -> tuple[Any, SpaceSe
             "site's calibration and cross-talk files; the dataset has no "
             f"{' and no '.join(what for what, path in lacking.items() if path is None)} file.",
         )
+    _check_fif(cross_talk)
     with reading(name):
         frame, origin = _centre(raw.info)
         corrected = mne.preprocessing.maxwell_filter(
@@ -45,6 +49,11 @@ def separate(raw: Any, sidecars: LocalSidecars, name: str) -> tuple[Any, SpaceSe
             verbose="ERROR",
         )
     return corrected, SpaceSeparation(calibration.name, cross_talk.name, mne.__version__)
+
+
+def _check_fif(path: Path) -> None:
+    with reading(path.name), path.open("rb") as stream:
+        read_outline(cast(BinaryIO, stream), path.stat().st_size, path.name)
 
 
 def _centre(info: Any) -> tuple[str, tuple[float, ...]]:

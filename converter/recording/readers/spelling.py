@@ -21,6 +21,7 @@ _MICRO = ("µ", "μ", "Âµ", "Î¼", "\x83Ê", "\ufffd", "ï¿½")
 # Before a V nothing else is plausible.
 _MICRO_BEFORE_VOLT = ("æ", "?")
 
+_LONGEST_NUMBER = 100  # characters
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
 
 DEFAULT_TYPES = {"eeg": "EEG", "ieeg": "SEEG", "emg": "EMG", "meg": "MISC"}
@@ -38,10 +39,12 @@ def decode(raw: bytes) -> str:
 def number(text: str) -> Fraction | None:
     """The exact value of a decimal, with a point or a comma; None when it is none.
 
-    At most two digits of exponent, so that a few characters cannot claim gigabytes.
+    At most two digits of exponent, so that a few characters cannot claim gigabytes, and at
+    most _LONGEST_NUMBER characters: any such number is a finite float.
     """
     text = text.strip("\0 \t").replace(",", ".")
-    return Fraction(text) if _NUMBER.fullmatch(text) else None
+    is_one = len(text) <= _LONGEST_NUMBER and _NUMBER.fullmatch(text)
+    return Fraction(text) if is_one else None
 
 
 def unit(text: str) -> str:

@@ -13,6 +13,8 @@ MAX_LABEL = 128
 _KEPT_OF_LABEL = 100
 # index.json is fetched on every page visit: a store's map of trial types stays small.
 MAX_TRIAL_TYPES = 100
+# Every further column of one file is a column of the whole dataset's events.parquet.
+MAX_EXTRA = 500
 OTHER = "(other)"
 
 _KNOWN = ("onset", "duration", "trial_type", "value", "hed")
@@ -24,7 +26,7 @@ class Events:
 
     `onset` and `duration` are seconds, None where the cell holds no finite number; text is
     None where the cell is blank or `n/a`. `declared` names those of the known columns that
-    the file has, `extra` holds all its other columns.
+    the file has, `extra` holds its other columns, MAX_EXTRA at most.
     """
 
     onset: list[float | None]
@@ -62,10 +64,13 @@ def parse_events(raw: bytes) -> Events:
     table = read_table(raw)
     places = {name: table.find(name) for name in _KNOWN}
     known = set(places.values())
-    extra = {
-        name: _texts(table, index) for index, name in enumerate(table.columns) if index not in known
-    }
+    further = [index for index in range(len(table.columns)) if index not in known]
+    extra = {table.columns[index]: _texts(table, index) for index in further[:MAX_EXTRA]}
     warnings = list(table.warnings)
+    if len(further) > MAX_EXTRA:
+        warnings.append(
+            f"{len(further)} further columns, those beyond the first {MAX_EXTRA} are left out"
+        )
     if places["onset"] is None and table.rows:
         warnings.append("no column 'onset', so no event has a place")
     return Events(

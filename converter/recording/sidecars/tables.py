@@ -14,6 +14,7 @@ MISSING = "n/a"
 MAX_BYTES = 256 * 2**20
 # A short row is padded to the header, so a hostile header could multiply a file's size.
 MAX_CELLS = 20_000_000
+MAX_COLUMNS = 10_000
 
 _LINE_END = re.compile(r"\r\n?")
 
@@ -68,7 +69,7 @@ def read_table(raw: bytes) -> Table:
     Only CR, LF and CRLF end a line. Blank lines are skipped, short rows padded with `n/a`,
     long rows cut. A file that separates by commas, semicolons or blanks instead of tabs is
     read with a warning. Raises ValueError with a sentence for a file above MAX_BYTES, or one
-    of more than MAX_CELLS cells.
+    of more than MAX_CELLS cells or MAX_COLUMNS columns.
     """
     if len(raw) > MAX_BYTES:
         raise ValueError(f"{len(raw)} bytes are more than the {MAX_BYTES} a table may have")
@@ -82,7 +83,12 @@ def read_table(raw: bytes) -> Table:
     if not lines:
         return Table([], [], warnings)
     split = _splitter(lines[0], lines[1] if len(lines) > 1 else None, warnings)
-    header = [cell.strip() for cell in _unquoted(split(lines[0]))]
+    names = split(lines[0])
+    if len(names) > MAX_COLUMNS:
+        raise ValueError(
+            f"{len(names)} columns are more than the {MAX_COLUMNS} that a table may have"
+        )
+    header = [cell.strip() for cell in _unquoted(names)]
     if len(lines) * len(header) > MAX_CELLS:
         raise ValueError(
             f"{len(lines)} lines of {len(header)} columns are more than the {MAX_CELLS} cells "

@@ -1,0 +1,121 @@
+"""A group of a store from a source made here, against numpy and scipy on the whole signal."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.signal import resample_poly
+
+from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.sidecars.channels import plan_channels
+from converter.recording.signal import Channel, SignalGroup, SourceFacts
+from converter.recording.store import write_signal_group
+
+
+class ArraySource:
+    """Raw samples in memory, one group."""
+
+    def __init__(self, rate: Fraction, raw: NDArray[Any], channels: list[Channel]) -> None:
+        self.facts = SourceFacts("array", len(channels))
+        self.groups = (SignalGroup(rate, raw.shape[1], tuple(channels)),)
+        self._raw = raw
+
+    def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
+        return self._raw[:, start:stop]
+
+    def close(self) -> None:
+        pass
+
+
+def served(folder: Path, rate: Fraction, raw: NDArray[Any], channels: list[Channel]) -> zarr.Group:
+    source = ArraySource(rate, raw, channels)
+    plan = plan_channels(channels, None)
+    write_signal_group(source, 0, plan.channels, folder / "group", "EEG", folder)
+    return zarr.open_group(folder / "group", mode="r")
+
+
+def physical(group: zarr.Group) -> NDArray[np.float64]:
+    scale, offset = (np.array(group["0"].attrs[key])[:, None] for key in ("scale", "offset"))
+    return np.asarray(group["0"][:] * scale + offset)
+
+
+@given(
+    n=st.integers(1, 3000),
+    rate=st.sampled_from([100, 250, 256, 500, 511, 1000, Fraction(2048, 3)]),
+    dtype=st.sampled_from(["i2", "i4", "f4", "f8"]),
+    gains=st.lists(st.sampled_from([1.0, -0.5, 1e-9, 3.3e4]), min_size=1, max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_source_is_served_to_half_a_step(
+    tmp_path_factory: pytest.TempPathFactory,
+    n: int,
+    rate: int | Fraction,
+    dtype: str,
+    gains: list[float],
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    raw = (rng.normal(size=(len(gains), n)) * 3000 + 9000).astype(dtype)
+    channels = [Channel(f"c{i}", "MISC", "n/a", gain, 7.0) for i, gain in enumerate(gains)]
+    group = served(tmp_path_factory.mktemp("s"), Fraction(rate), raw, channels)
+    ratio = min(Fraction(1), Fraction(250) / Fraction(rate))
+    for row, gain in enumerate(gains):
+        whole = raw[row].astype(np.float64) * gain + 7.0
+        expected = resample_poly(whole, ratio.numerator, ratio.denominator, padtype="edge")
+        if np.ptp(whole) == 0:
+            expected[:] = whole[0]
+        step = group["0"].attrs["scale"][row] if np.ptp(whole) else 0
+        tolerance = step * 0.51 + 1e-6 * np.ptp(whole) + 1e-9 * np.abs(whole).max()
+        assert np.abs(physical(group)[row] - expected).max() <= tolerance
+
+
+@pytest.mark.parametrize("rate", [250, 256, 512, 1000])
+def test_a_constant_channel_is_its_value_at_any_rate(tmp_path: Path, rate: int) -> None:
+    raw = np.full((1, 4000), 1000, np.int16)
+    group = served(tmp_path, Fraction(rate), raw, [Channel("c", "EEG", "n/a", 260.0)])
+    assert group["0"].attrs["scale"] == [1.0]
+    assert group["0"].attrs["offset"] == [260_000.0]
+    assert not group["0"][:].any()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("at", [0, 700, slice(0, 900)])
+def test_what_no_sensor_measures_is_filled_and_counted(
+    tmp_path: Path, dtype: str, bad: float, at: int | slice
+) -> None:
+    raw = np.sin(np.arange(2000) / 20)[None].astype(dtype)
+    whole = raw[0].astype(np.float64)
+    whole[at] = 0
+    raw[0, at] = bad
+    group = served(tmp_path, Fraction(500), raw, [Channel("c", "EEG", "n/a")])
+    [channel] = group.attrs["channels"]
+    assert channel["nonfinite_samples"] == np.size(whole[at])
+    assert not channel["usable_for_inference"]
+    expected = resample_poly(whole, 1, 2, padtype="edge")
+    assert np.abs(physical(group)[0] - expected).max() < 1e-4
+
+
+def test_a_gain_beyond_numbers_is_a_typed_failure(tmp_path: Path) -> None:
+    raw = np.array([[0.0, 1e29]])
+    with pytest.raises(RecordingError, match="'c'") as caught:
+        served(tmp_path, Fraction(100), raw, [Channel("c", "EEG", "n/a", 1e300)])
+    assert caught.value.code is FailureCode.FILE_READ_ERROR
+
+
+def test_codes_beside_a_waveform_stay_codes(tmp_path: Path) -> None:
+    codes = np.repeat(np.arange(20) % 7, 100).astype(np.float32)
+    raw = np.stack([np.sin(np.arange(2000) / 9).astype(np.float32), codes])
+    channels = [Channel("w", "EEG", "n/a"), Channel("t", "TRIG", "n/a", discrete=True)]
+    group = served(tmp_path, Fraction(1000), raw, channels)
+    np.testing.assert_array_equal(np.rint(physical(group)[1]), codes[::4])
+    assert [c["anti_aliased"] for c in group.attrs["channels"]] == [True, False]
