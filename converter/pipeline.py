@@ -16,8 +16,9 @@ import msgspec
 
 from .contract.addresses import Addresses, is_dataset_id
 from .contract.codes import PendingReason
+from .contract.details import public_detail
 from .contract.index import ENGINE_VERSION, Provenance, StoreEntry
-from .contract.validation import InvalidDocumentError
+from .contract.validation import InvalidDocumentError, validate_store
 from .dataset.catalog import read_provenance
 from .dataset.content import read_small
 from .dataset.discovery import discover
@@ -124,8 +125,15 @@ def run(settings: Settings, reporter: Reporter) -> Summary:
     """Convert a dataset as the settings say. Raises NothingPublished."""
     try:
         return _run(settings, reporter)
-    except (RepositoryError, DestinationError, UnreadableIndexError, InvalidDocumentError) as error:
+    except (RepositoryError, DestinationError, UnreadableIndexError) as error:
         raise NothingPublished(str(error)) from error
+    except InvalidDocumentError as error:
+        raise NothingPublished(
+            f"a document to be published breaks its schema: {error} If the entry was published "
+            "before, --clean makes it anew"
+        ) from error
+    except MemoryError as error:
+        raise NothingPublished("the machine has too little memory to publish") from error
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise NothingPublished(f"the run stopped at {error.strerror or error}{where}") from error
@@ -235,13 +243,17 @@ def _is_there(entry: StoreEntry, destination: Destination) -> bool:
 
 
 def _placed(outcome: Outcome, recording: Recording, destination: Destination) -> Outcome:
-    """The outcome once its store is at the destination; one that can't be is for a later run."""
+    """The outcome once its store is at the destination; one that can't be is for a later run.
+
+    So is one whose entry would make the whole index invalid.
+    """
     if not isinstance(outcome, Converted):
         return outcome
     try:
+        validate_store(msgspec.to_builtins(outcome.entry))
         destination.place_store(outcome.store, recording.zarr)
-    except DestinationError as error:
-        return Deferred(PendingReason.INFRA_FAILURE, str(error))
+    except (InvalidDocumentError, DestinationError) as error:
+        return Deferred(PendingReason.INFRA_FAILURE, public_detail(error))
     return outcome
 
 

@@ -63,6 +63,19 @@ def validate_manifest(document: Mapping[str, Any]) -> None:
         _check_unique(key, (entry[key] for entry in document["stores"]))
 
 
+def validate_store(entry: Mapping[str, Any]) -> None:
+    """Check one decoded entry of the index's stores. Raises InvalidDocumentError."""
+    error = next(_store_validator().iter_errors(entry), None)
+    if error is not None:
+        raise InvalidDocumentError(_sentence(error))
+
+
+@cache
+def _store_validator() -> Draft202012Validator:
+    definitions = read_schema(INDEX_SCHEMA)["$defs"]
+    return Draft202012Validator({"$ref": "#/$defs/store", "$defs": definitions})
+
+
 def read_schema(name: str) -> dict[str, Any]:
     """A published JSON Schema: of the installed package, or of the checkout it runs from."""
     packaged = files("converter").joinpath("schemas", name)
@@ -78,8 +91,9 @@ def read_schema(name: str) -> dict[str, Any]:
 def _validator(name: str) -> Any:
     schema = read_schema(name)
     Draft202012Validator.check_schema(schema)
-    quick = _QuickKeywords()
+    quick = _QuickKeywords(schema)
     keywords = {
+        "$ref": quick.reference,
         "properties": quick.properties,
         "items": quick.items,
         "additionalProperties": quick.additional_properties,
@@ -95,7 +109,10 @@ class _QuickKeywords:
     index of 25,000 stores. That is needed only where an error must tell its path.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._definitions = {
+            f"#/$defs/{name}": schema for name, schema in root.get("$defs", {}).items()
+        }
         self._valid: set[tuple[int, type, Any]] = set()
 
     def _errors(
@@ -118,6 +135,13 @@ class _QuickKeywords:
         if scalar and len(self._valid) < _MOST_REMEMBERED:
             self._valid.add(seen)
         return True
+
+    def reference(
+        self, validator: Any, name: str, instance: Any, _schema: Any
+    ) -> Iterator[ValidationError]:
+        schema = self._definitions[name]
+        if not self._is_valid(validator, schema, instance):
+            yield from validator.descend(instance, schema)
 
     def properties(
         self, validator: Any, properties: Mapping[str, Any], instance: Any, _schema: Any

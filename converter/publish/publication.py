@@ -141,7 +141,7 @@ def _build_events(
     try:
         prior = _prior_events(carried, destination, published, local.parent)
         return write_events(spools, prior, {store.zarr for store in carried}, local)
-    except (EventsError, DestinationError, OSError, ValueError) as error:
+    except (EventsError, DestinationError, OSError, ValueError, MemoryError) as error:
         _warn_events(error, warnings)
         return None
 

@@ -22,6 +22,7 @@ from converter.contract.validation import (
     read_schema,
     validate_index,
     validate_manifest,
+    validate_store,
 )
 
 NOW = "2026-01-02T03:04:05Z"
@@ -336,3 +337,11 @@ def test_schemas_of_an_installed_package_are_found(tmp_path: Path) -> None:
         "https://api.nemar.org/schemas/zarr-index-v3.json",
         "https://api.nemar.org/schemas/zarr-manifest-v1.json",
     ]
+
+
+def test_one_entry_is_checked_alone() -> None:
+    entry = msgspec.to_builtins(store())
+    validate_store(entry)
+    entry["groups"][0]["rate"] = None
+    with pytest.raises(InvalidDocumentError, match="groups/0/rate"):
+        validate_store(entry)
