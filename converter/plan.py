@@ -72,7 +72,7 @@ def make_plan(
             carry[recording.path] = entry
         elif not selected:
             decided[recording.path] = Deferred(PendingReason.NOT_ATTEMPTED, attempted=False)
-            if isinstance(entries.get(recording.path), StoreEntry):
+            if entry is None and isinstance(entries.get(recording.path), StoreEntry):
                 dropped.append(recording.path)
         elif (verdict := _verdict(recording)) is not None:
             decided[recording.path] = verdict

@@ -135,7 +135,6 @@ class ServedSignal:
         self.gain: Float64 = np.abs(self._raw_gain * factor)
         self.discrete = np.array([channel.discrete for channel in channels], bool)
         self.nonfinite: NDArray[np.int64] = np.zeros(len(channels), np.int64)
-        self._varies = np.zeros(len(channels), bool)
         self._streams: list[_Stream] = []
 
     def __enter__(self) -> ServedSignal:
@@ -192,9 +191,6 @@ class ServedSignal:
             self.nonfinite += (~finite).sum(axis=1)
             fill = (self._zero - self._first).astype(np.float32)[:, None]
             np.copyto(block, fill, where=~finite)
-        still = np.flatnonzero(~self._varies)
-        if len(still):
-            self._varies[still] = block[still].any(axis=1)
         if (self._sign != 1).any():
             block *= self._sign
         return block
@@ -206,8 +202,6 @@ class ServedSignal:
             stream.finish()
             limits.low[stream.rows] = stream.limits.low
             limits.high[stream.rows] = stream.limits.high
-        # The filter's ripple over a constant is no signal.
-        limits.low[~self._varies] = limits.high[~self._varies] = 0
         return Quantiser(limits, self.gain, self.constant)
 
     def chunks(self) -> Iterator[Float32]:

@@ -46,9 +46,10 @@ def read_edf(path: Path) -> Whole:
             seen[label] = seen.get(label, -1) + 1
             label = f"{label}-{seen[label]}"
         rate = Fraction(signal.samples_per_data_record) / Fraction(str(edf.data_record_duration))
-        if label == "Status" and path.suffix.lower() == ".bdf":
-            # The codes: 16 bits of trigger and one that marks the start of an epoch.
-            codes = signal.digital.astype(np.int64) & 0x1FFFF
+        if label == "Status":
+            codes = signal.digital.astype(np.int64)
+            if path.suffix.lower() == ".bdf":
+                codes &= 0x1FFFF  # 16 bits of trigger and one that marks the start of an epoch
             whole.add(label, rate, codes.astype(np.float64), "n/a")
         else:
             whole.add(label, rate, signal.data, signal.physical_dimension)

@@ -328,6 +328,18 @@ def test_retry_pending_is_for_a_current_index(history: History) -> None:
     assert history.run().converted == {REST_2}
 
 
+def test_a_part_of_a_changed_dataset_costs_no_other_store(history: History) -> None:
+    history.record(REST_1, 8)
+    history.record(REST_2, 9)
+    history.commit()
+    before = history.index
+    with pytest.raises(NothingPublished, match=r"--only leaves out.*sub-02_task-rest"):
+        history.run(only=["sub-01/*"])
+    assert history.index == before
+    assert history.run(only=["*task-rest*"]).converted == {REST_1, REST_2}
+    check_invariant(history.serving)
+
+
 def test_nothing_is_done_to_a_current_copy(history: History) -> None:
     index = history.serving / "index.json"
     before = index.stat()

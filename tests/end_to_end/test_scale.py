@@ -102,7 +102,7 @@ def publish_by_hand(history: History, commit: str) -> None:
     for entry in entries:
         store = history.serving / entry.zarr
         store.mkdir(parents=True)
-        (store / "zarr.json").write_text("{}")
+        (store / "zarr.json").write_text(json.dumps({"attributes": {"created_utc": WHEN}}))
     addresses = Addresses.for_dataset(DATASET_ID)
     index = build_index(
         Accounts(entries, (), (), 0),

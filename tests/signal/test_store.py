@@ -71,15 +71,13 @@ def test_any_source_is_served_to_half_a_step(
     for row, gain in enumerate(gains):
         whole = raw[row].astype(np.float64) * gain + 7.0
         expected = resample_poly(whole, ratio.numerator, ratio.denominator, padtype="edge")
-        if np.ptp(whole) == 0:
-            expected[:] = whole[0]
-        step = group["0"].attrs["scale"][row] if np.ptp(whole) else 0
+        step = group["0"].attrs["scale"][row] if np.ptp(expected) else 0
         tolerance = step * 0.51 + 1e-6 * np.ptp(whole) + 1e-9 * np.abs(whole).max()
         assert np.abs(physical(group)[row] - expected).max() <= tolerance
 
 
-@pytest.mark.parametrize("rate", [250, 256, 512, 1000])
-def test_a_constant_channel_is_its_value_at_any_rate(tmp_path: Path, rate: int) -> None:
+@pytest.mark.parametrize("rate", [128, 250, 500, 1000])
+def test_a_constant_channel_is_its_value(tmp_path: Path, rate: int) -> None:
     raw = np.full((1, 4000), 1000, np.int16)
     group = served(tmp_path, Fraction(rate), raw, [Channel("c", "EEG", "n/a", 260.0)])
     assert group["0"].attrs["scale"] == [1.0]
