@@ -57,6 +57,14 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="a git repository (plain git, git-annex or DataLad; work tree or bare)",
     )
+    _add_what(cli)
+    _add_where(cli)
+    _add_said(cli)
+    cli.add_argument("--version", action="version", version=f"nemar-convert {__version__}")
+    return cli
+
+
+def _add_what(cli: argparse.ArgumentParser) -> None:
     what = cli.add_argument_group("what is converted")
     what.add_argument(
         "--commit",
@@ -111,6 +119,9 @@ def parser() -> argparse.ArgumentParser:
         "(URL/datasets/ID is read), a JSON file with such a row, or none: "
         "dataset_description.json (default: none)",
     )
+
+
+def _add_where(cli: argparse.ArgumentParser) -> None:
     where = cli.add_argument_group("where and how")
     where.add_argument(
         "--dest",
@@ -134,14 +145,15 @@ def parser() -> argparse.ArgumentParser:
         help="recordings converted at a time (default: the CPUs, here %(default)s)",
     )
     where.add_argument("--dry-run", action="store_true", help="print the plan and write nothing")
+
+
+def _add_said(cli: argparse.ArgumentParser) -> None:
     out = cli.add_argument_group("what is said")
     out.add_argument(
         "--json", metavar="FILE", type=Path, help="write the run's summary, for machines"
     )
     out.add_argument("-v", "--verbose", action="store_true", help="show warnings and details")
     out.add_argument("-q", "--quiet", action="store_true", help="print errors only")
-    cli.add_argument("--version", action="version", version=f"nemar-convert {__version__}")
-    return cli
 
 
 def _positive(text: str) -> int:

@@ -57,7 +57,3 @@ class Addresses:
     def events_url(self) -> str:
         """The address of events.parquet that the index names."""
         return f"{self.data_base}events.parquet"
-
-    def contract_url(self, zarr: str) -> str:
-        """The stable address of a store, as readers compute it: plain concatenation."""
-        return f"{self.contract_base}{zarr}/"

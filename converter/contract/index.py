@@ -7,7 +7,7 @@ absent field, None is null.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -52,19 +52,6 @@ class GroupEntry(Struct, frozen=True, kw_only=True):
     shard_samples: int
 
 
-class _Separation(Protocol):
-    """What a reader says of the Signal-Space Separation that it applied."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def calibration(self) -> str: ...
-    @property
-    def cross_talk(self) -> str: ...
-    @property
-    def mne_version(self) -> str: ...
-
-
 class Sss(Struct, frozen=True, kw_only=True):
     """Signal-Space Separation that was applied; file names, never paths."""
 
@@ -73,17 +60,6 @@ class Sss(Struct, frozen=True, kw_only=True):
     calibration: str
     cross_talk: str
     mne_version: str
-
-    @classmethod
-    def of(cls, separation: _Separation) -> Sss:
-        """The published form of a reader's statement."""
-        return cls(
-            applied=True,
-            method=separation.method,
-            calibration=separation.calibration,
-            cross_talk=separation.cross_talk,
-            mne_version=separation.mne_version,
-        )
 
 
 class UnitsReport(Struct, frozen=True, kw_only=True):

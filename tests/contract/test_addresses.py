@@ -13,9 +13,6 @@ def test_archive_addresses() -> None:
         "s3://nemar/nm000103/zarr/",
         "us-east-2",
     )
-    assert addresses.contract_url("sub-01/x.zarr") == (
-        "https://zarr.nemar.org/nm000103/zarr/sub-01/x.zarr/"
-    )
     assert addresses.events_url.endswith("amazonaws.com/nm000103/zarr/events.parquet")
 
 
