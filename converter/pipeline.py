@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import gc
 import shutil
 import tempfile
 import time
@@ -153,13 +154,14 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
         raise NothingPublished(
             f"--retry-pending: the published index is not of {commit}; run without it first"
         )
-    snapshot = Snapshot.read(repository, commit)
-    recordings = discover(snapshot)
-    _check_selection(recordings, settings)
-    before = _before(published, repository, recordings, commit)
-    plan = make_plan(
-        recordings, published, before, settings, lambda entry: _is_there(entry, destination)
-    )
+    with _collector_paused():
+        snapshot = Snapshot.read(repository, commit)
+        recordings = discover(snapshot)
+        _check_selection(recordings, settings)
+        before = _before(published, repository, recordings, commit)
+        plan = make_plan(
+            recordings, published, before, settings, lambda entry: _is_there(entry, destination)
+        )
     if plan.dropped:
         raise NothingPublished(
             f"{len(plan.dropped)} recordings that --only leaves out have changed since they were "
@@ -179,6 +181,18 @@ def _run(settings: Settings, reporter: Reporter) -> Summary:
         release = _release(context, recordings, outcomes, plan)
         publication = publish(release, destination, published, scratch)
     return _summary(release, context, destination, publication, started)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A plan's records hold no cycles; looking for some takes a third of a large plan's time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _dataset_id(settings: Settings) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from .contract.codes import FailureCode, PendingReason
 from .contract.index import Entry, FailureEntry, PendingEntry, StoreEntry
@@ -136,8 +135,6 @@ def _verdict(recording: Recording) -> Failed | None:
 
 def source_format(recording: Recording) -> Format | None:
     """The source format by the recording's name; None when no reader knows it."""
-    is_directory = any(
-        PurePosixPath(recording.path) in PurePosixPath(member.path).parents
-        for member in recording.members[:1]
-    )
+    inside = f"{recording.path}/"
+    is_directory = any(member.path.startswith(inside) for member in recording.members[:1])
     return format_of(recording.path, is_directory)

@@ -62,8 +62,11 @@ _DIRECTORIES = {
 
 def extension_of(path: str) -> str:
     """The extension in lower case, `.fif.gz` as a whole; empty when there is none."""
-    pure = PurePath(path.lower())
-    return ".fif.gz" if pure.name.endswith(".fif.gz") else pure.suffix
+    name = path.lower().rpartition("/")[2]
+    if name.endswith(".fif.gz"):
+        return ".fif.gz"
+    dot = name.rfind(".")
+    return name[dot:] if 0 < dot < len(name) - 1 else ""
 
 
 def format_of(path: str, is_dir: bool) -> Format | None:
