@@ -173,18 +173,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verbose and arguments.quiet:
         cli.error("-v and -q exclude each other")
     from .contract.addresses import is_dataset_id
-    from .contract.codes import FailureCode
 
     if arguments.dataset_id is not None and not is_dataset_id(arguments.dataset_id):
         cli.error(
             f"--dataset-id: {arguments.dataset_id!r} found, two lower-case letters and six "
             "digits expected, such as nm000103"
         )
-    unknown = set(arguments.retry_failures) - {"all", *FailureCode}
-    if unknown:
-        cli.error(
-            f"--retry-failures: {min(unknown)!r} found, one of {', '.join(FailureCode)} expected"
-        )
+    try:
+        settings = _settings(arguments)
+    except ValueError as error:
+        cli.error(str(error))
     if arguments.retry_pending and (arguments.clean or arguments.retry_failures):
         cli.error(
             "--retry-pending converts only what is pending; --clean and --retry-failures more"
@@ -194,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A batch system ends a job by SIGTERM: what Ctrl-C does, with scratch and workers gone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _run(arguments)
+        return _run(arguments, settings)
     except NothingPublished as error:
         _say(f"nemar-convert: {error}")
         return NOTHING_PUBLISHED
@@ -203,11 +201,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     from .display import print_plan, print_summary, reporter_for
     from .pipeline import run
 
-    settings = _settings(arguments)
     if arguments.json is not None:
         _check_writable(arguments.json)
     with reporter_for(sys.stderr, verbose=arguments.verbose, quiet=arguments.quiet) as reporter:
