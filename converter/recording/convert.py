@@ -72,18 +72,25 @@ class Inspection:
 
 
 def convert_recording(
-    recording: LocalRecording, zarr: str, store: Path, scratch: Path, context: StoreContext
+    recording: LocalRecording,
+    zarr: str,
+    store: Path,
+    scratch: Path,
+    context: StoreContext,
+    threads: int = 1,
 ) -> ConvertedRecording:
     """Write the recording's store to the folder `store`, which must not exist.
 
-    `zarr` is the store's published path, `scratch` a folder for temporary files. Raises
-    RecordingError with the failure code when the recording cannot become a store.
+    `zarr` is the store's published path, `scratch` a folder for temporary files. With more
+    than one thread the computing is shared among that many; the bytes are the same with any
+    number. Raises RecordingError with the failure code when the recording cannot become a
+    store.
     """
     warnings: list[str] = []
     source = open_recording(recording)
     try:
         inspection = _inspect(recording, source, warnings)
-        written = _write_store(inspection, zarr, store, scratch, context)
+        written = _write_store(inspection, zarr, store, scratch, context, threads)
     finally:
         source.close()
     entry = _store_entry(inspection, written, zarr, context)
@@ -162,14 +169,19 @@ def _check_channel_count(
 
 
 def _write_store(
-    inspection: Inspection, zarr: str, store: Path, scratch: Path, context: StoreContext
+    inspection: Inspection,
+    zarr: str,
+    store: Path,
+    scratch: Path,
+    context: StoreContext,
+    threads: int,
 ) -> list[WrittenGroup]:
     """All nodes of the store, the root's metadata last."""
     recording, source = inspection.recording, inspection.source
     modality = recording.modality.upper()
     names = group_names(modality, [source.groups[index].rate for index in inspection.groups])
     written = [
-        write_signal_group(source, index, channels, store / name, modality, scratch)
+        write_signal_group(source, index, channels, store / name, modality, scratch, threads)
         for name, (index, channels) in zip(names, inspection.channels(), strict=True)
     ]
     _write_events_group(store / "events", inspection.events)

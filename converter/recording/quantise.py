@@ -25,6 +25,11 @@ class Range:
             np.minimum(self.low, block.min(axis=1), out=self.low)
             np.maximum(self.high, block.max(axis=1), out=self.high)
 
+    def join(self, other: Range) -> None:
+        """Widen the range to another one."""
+        np.minimum(self.low, other.low, out=self.low)
+        np.maximum(self.high, other.high, out=self.high)
+
 
 class Quantiser:
     """Maps each channel's range onto all 65,536 codes.

@@ -1,18 +1,19 @@
-"""Polyphase resampling in blocks, equal to scipy.signal.resample_poly on the whole signal.
+"""Polyphase resampling of any stretch, equal to scipy.signal.resample_poly on the whole signal.
 
 Resampling is a banded linear map: `K` neighbouring output samples depend on one short window
-of input samples, so a block of outputs is a matrix product, which BLAS does several times
-faster than a polyphase loop. The windows carry over from block to block, and beyond both
-ends of the signal they hold its first and last sample (`padtype="edge"`).
+of input samples, so `K` outputs are a matrix product, which BLAS does several times faster
+than a polyphase loop. Beyond both ends the signal keeps its first and last sample
+(`padtype="edge"`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from scipy.signal import firwin
 from scipy.special import i0
@@ -27,6 +28,8 @@ OUTPUTS_PER_PRODUCT = 32  # 16 to 64 cost the same; the band wastes more beyond
 # Up to this many phases the filter is tabulated as resample_poly does it. Rates such as
 # 1017.7777709960938 Hz have millions; their taps are evaluated where they are needed.
 MAX_TABULATED = 1 << 16
+MAX_PRODUCTS = 1024  # weights kept for reuse: 28 MB of them at a ratio of 1 to 4
+RUN = 256  # outputs whose nearest samples are found at once: the products fit 64 bits
 
 
 def output_length(n_in: int, ratio: Fraction) -> int:
@@ -59,11 +62,13 @@ class _Filter:
 
     def at(self, position: NDArray[np.int64]) -> Float64:
         """Taps at integer positions from the centre, 0 beyond the ends."""
+        taps = np.zeros(position.shape)
         inside = np.abs(position) <= self.half
         if self._table is not None:
-            clipped = np.where(inside, position + self.half, 0)
-            return np.where(inside, self._table[clipped], 0.0)
-        return np.where(inside, self._gain * self._shape(position / self.half), 0.0)
+            taps[inside] = self._table[position[inside] + self.half]
+        else:
+            taps[inside] = self._gain * self._shape(position[inside] / self.half)
+        return taps
 
     def window(self, first: int, last: int) -> tuple[int, int]:
         """Input samples [start, stop) that outputs first..last depend on; may leave the signal."""
@@ -73,95 +78,98 @@ class _Filter:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Outputs `first`.. as `input[:, start:start + len(weights)] @ weights`."""
+    """Outputs of one product as `window of inputs @ weights`, plus what a constant adds."""
 
-    start: int
     weights: Float32
     ripple: Float64 | None
 
 
 class Resampler:
-    """Carries one channel group from its native to its served rate, block by block.
+    """Makes any stretch of a signal at its served rate from the signal at its native rate.
 
-    `ratio` is served / native, exact. `constant` holds a value a channel that was subtracted
-    from all samples before they came here: the filter passes a constant with a gain that
-    differs from 1 by up to 1e-4 from phase to phase, and the result contains what
-    resample_poly would make of it, less the constant itself. Blocks are (n_channels, n)
-    float32, and so are results.
+    `ratio` is served / native, exact. Signals are (n_channels, n) float32. Stretches are
+    computed in whole products, which begin at multiples of `multiple` outputs, so an output is
+    the same number in any of them.
     """
 
-    def __init__(self, ratio: Fraction, n_in: int, constant: Float64) -> None:
+    def __init__(self, ratio: Fraction, n_in: int) -> None:
         if not 0 < ratio < 1:
             raise ValueError(f"a served rate below the native rate is expected, not {ratio} of it")
         self.n_out = output_length(n_in, ratio)
         self._filter = _Filter(ratio)
-        self._constant = constant
-        self._per_product = _outputs_per_product(ratio.numerator)
+        self._n_in = n_in
+        self.multiple = _outputs_per_product(ratio.numerator)
+        # Products this far apart have the same weights.
+        self._period = ratio.numerator // math.gcd(ratio.numerator, self.multiple)
         self._products: dict[int, _Product] = {}
-        self._n_in, self._received, self._next = n_in, 0, 0
-        # Input samples [_base, _base + width) of the edge-extended signal.
-        self._base = self._filter.window(0, 0)[0]
-        self._carry: Float32 = np.empty((len(constant), 0), np.float32)
 
-    def push(self, block: Float32) -> Float32:
-        """Take the next input samples; return the output samples they complete."""
-        parts = [self._carry, block]
-        if self._received == 0:
-            parts.insert(1, np.repeat(block[:, :1], -self._base, axis=1))
-        self._received += block.shape[1]
-        if self._received == self._n_in:
-            beyond = self._filter.window(self.n_out - 1, self.n_out - 1)[1] - self._n_in
-            parts.append(np.repeat(block[:, -1:], max(0, beyond), axis=1))
-        signal = np.concatenate(parts, axis=1)
-        ready = self._ready(self._base + signal.shape[1])
-        out = np.empty((signal.shape[0], ready - self._next), np.float32)
-        for first, last in self._blocks(ready):
-            self._multiply(signal, first, last, out[:, first - self._next : last - self._next])
-        self._next = ready
-        keep = min(self._filter.window(ready, ready)[0] - self._base, signal.shape[1])
-        self._carry = signal[:, keep:].copy()
-        self._base += keep
-        return out
+    def inputs(self, first: int, last: int) -> tuple[int, int]:
+        """Bounds of the input samples that outputs `first:last` depend on."""
+        start, stop = self._window(first, last)
+        return max(0, start), min(stop, self._n_in)
 
-    def _ready(self, available: int) -> int:
-        """The first output that input samples below `available` can't complete."""
-        if self._received == self._n_in:
-            return self.n_out
-        complete = (available * self._filter.up - self._filter.half - 1) // self._filter.down + 1
-        return max(self._next, complete // self._per_product * self._per_product)
+    def outputs(self, signal: Float32, first: int, last: int, constant: Float64) -> Float32:
+        """Outputs `first:last`; `signal` holds the samples that `inputs` tells.
 
-    def _blocks(self, ready: int) -> Iterator[tuple[int, int]]:
-        for first in range(self._next, ready, self._per_product):
-            yield first, min(first + self._per_product, ready)
+        `constant` holds a value a channel that was subtracted from all samples before they
+        came here: the filter passes a constant with a gain that differs from 1 by up to 1e-4
+        from phase to phase, and the result contains what resample_poly would make of it, less
+        the constant itself.
+        """
+        start, stop = self._window(first, last)
+        if start < 0 or stop > self._n_in:
+            beyond = (max(0, -start), max(0, stop - self._n_in))
+            signal = np.pad(signal, ((0, 0), beyond), "edge")
+        each = self.multiple
+        begin, end = first // each, -(-last // each)
+        out = np.empty((len(signal), end - begin, each), np.float32)
+        for lead in range(min(self._period, end - begin)):
+            alike = out[:, lead :: self._period]
+            product = self._product(begin + lead)
+            at = self._window((begin + lead) * each, (begin + lead + 1) * each)[0] - start
+            windows = self._windows(signal, at, alike.shape[1], len(product.weights))
+            np.matmul(windows, product.weights, out=alike.transpose(1, 0, 2))
+            if product.ripple is not None:
+                alike += (constant[:, None] * product.ripple).astype(np.float32)[:, None]
+        whole = out.reshape(len(signal), -1)
+        return whole[:, first - begin * each : last - begin * each]
 
-    def _multiply(self, signal: Float32, first: int, last: int, out: Float32) -> None:
-        product = self._product(first)
-        start = product.start - self._base
-        weights = product.weights[:, : last - first]
-        window = signal[:, start : start + len(weights)]
-        np.matmul(window, weights[: window.shape[1]], out=out)
-        if product.ripple is not None:
-            out += np.outer(self._constant, product.ripple[: last - first]).astype(np.float32)
+    def _window(self, first: int, last: int) -> tuple[int, int]:
+        """Input samples of the products that hold outputs `first:last`; may leave the signal."""
+        each = self.multiple
+        return self._filter.window(first // each * each, -(-last // each) * each - 1)
 
-    def _product(self, first: int) -> _Product:
-        """The weights of the outputs from `first` on; blocks of one phase share them."""
-        phase = first * self._filter.down % self._filter.up
+    def _windows(self, signal: Float32, at: int, count: int, width: int) -> Float32:
+        """Inputs (count, n_channels, width) of products of one phase, from column `at` on.
+
+        They overlap in memory, so nothing is copied before BLAS reads it.
+        """
+        hop = self._period * self.multiple * self._filter.down // self._filter.up
+        row, column = signal.strides
+        shape, strides = (count, len(signal), width), (hop * column, row, column)
+        return as_strided(signal[:, at:], shape, strides, writeable=False)
+
+    def _product(self, number: int) -> _Product:
+        phase = number % self._period
         known = self._products.get(phase)
-        start, stop = self._filter.window(first, first + self._per_product - 1)
-        if known is not None:
-            return _Product(start, known.weights, known.ripple)
-        outputs = np.arange(first, first + self._per_product, dtype=np.int64)
-        inputs = np.arange(start, stop, dtype=np.int64)
+        if known is None:
+            known = self._made(number * self.multiple)
+            if len(self._products) < MAX_PRODUCTS:
+                self._products[phase] = known
+        return known
+
+    def _made(self, first: int) -> _Product:
+        """The weights of the outputs from `first` on."""
+        start, stop = self._filter.window(first, first + self.multiple - 1)
+        outputs = np.arange(self.multiple, dtype=np.int64)
+        inputs = np.arange(stop - start, dtype=np.int64)
         # Positions relative to the block keep the integers small for any recording length.
         offset = first * self._filter.down - start * self._filter.up
-        position = (outputs - first)[None, :] * self._filter.down + offset
-        weights = self._filter.at(position - (inputs - start)[:, None] * self._filter.up)
+        position = outputs[None, :] * self._filter.down + offset
+        weights = self._filter.at(position - inputs[:, None] * self._filter.up)
         ripple = weights.sum(axis=0) - 1
         negligible = np.abs(ripple).max() < 1e-12
-        made = _Product(start, weights.astype(np.float32), None if negligible else ripple)
-        if self._filter.cutoff <= MAX_TABULATED:
-            self._products[phase] = made
-        return made
+        return _Product(weights.astype(np.float32), None if negligible else ripple)
 
 
 def _outputs_per_product(up: int) -> int:
@@ -181,21 +189,15 @@ class NearestSample:
     def __init__(self, ratio: Fraction, n_in: int) -> None:
         self.n_out = output_length(n_in, ratio)
         self._up, self._down = ratio.numerator, ratio.denominator
-        self._n_in, self._received, self._next = n_in, 0, 0
+        self._n_in = n_in
 
-    def _source(self, output: int) -> int:
-        return (2 * output * self._down + self._up) // (2 * self._up)
-
-    def push(self, block: Float32) -> Float32:
-        """Take the next input samples; return the output samples they hold."""
-        start, self._received = self._received, self._received + block.shape[1]
-        if self._received == self._n_in:
-            ready = self.n_out
-        else:
-            # The largest count of outputs whose sources all lie below what was received.
-            ready = -(-(2 * self._received * self._up - self._up) // (2 * self._down))
-            ready = max(ready, self._next)
-        sources = [self._source(k) for k in range(self._next, ready)]
-        self._next = ready
-        index = np.minimum(np.array(sources, dtype=np.int64), self._n_in - 1) - start
-        return block[:, index]
+    def sources(self, first: int, last: int) -> NDArray[np.int64]:
+        """The input sample of each of the outputs `first:last`."""
+        index = np.empty(last - first, np.int64)
+        for at in range(0, len(index), RUN):
+            run = index[at : at + RUN]
+            base, rest = divmod(2 * (first + at) * self._down + self._up, 2 * self._up)
+            whole, part = divmod(self._down, self._up)
+            steps = np.arange(len(run))
+            run[:] = base + steps * whole + (rest + steps * 2 * part) // (2 * self._up)
+        return np.minimum(index, self._n_in - 1)

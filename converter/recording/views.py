@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,112 +26,104 @@ def level_lengths(n_samples: int) -> list[int]:
     return lengths
 
 
-class _Level:
-    """Folds four columns of the level below into one; what is left at the end joins the last."""
-
-    def __init__(self, n_channels: int) -> None:
-        self._rest: Int16 = np.empty((2, n_channels, 0), np.int16)
-        self._held: Int16 | None = None
-
-    def push(self, columns: Int16) -> Int16:
-        """Take (2, n_channels, n) columns; return those of this level that are final."""
-        columns = np.concatenate([self._rest, columns], axis=2) if self._rest.size else columns
-        whole = columns.shape[2] // DOWNSAMPLE * DOWNSAMPLE
-        self._rest = columns[:, :, whole:].copy()
-        if not whole:
-            return columns[:, :, :0]
-        folded = fold(columns[:, :, :whole])
-        done = folded if self._held is None else np.concatenate([self._held, folded], axis=2)
-        self._held = done[:, :, -1:].copy()
-        return done[:, :, :-1]
-
-    def finish(self) -> Int16:
-        """The last column, with the samples beyond the last full bin in it."""
-        assert self._held is not None, "a level is built over more than 512 columns"
-        tail = np.concatenate([self._held, self._rest], axis=2)
-        return np.stack([tail[0].min(axis=1), tail[1].max(axis=1)])[:, :, None]
+def chunk_columns(length: int) -> int:
+    """Columns of a chunk of a level with `length` columns."""
+    return min(CHUNK_COLUMNS, length)
 
 
-def fold(columns: Int16) -> Int16:
-    """(2, n_channels, 4 n) -> (2, n_channels, n): minimum of minima, maximum of maxima."""
-    low, high = columns[0], columns[1]
-    return np.stack(
-        [
-            np.minimum(
-                np.minimum(low[:, 0::4], low[:, 1::4]), np.minimum(low[:, 2::4], low[:, 3::4])
-            ),
-            np.maximum(
-                np.maximum(high[:, 0::4], high[:, 1::4]),
-                np.maximum(high[:, 2::4], high[:, 3::4]),
-            ),
-        ]
-    )
+@dataclass(frozen=True, slots=True)
+class ViewChunk:
+    """A finished chunk of a level: (2, n_channels, columns), zeros beyond the level's end."""
+
+    level: int
+    index: int
+    columns: Int16
 
 
 class Pyramid:
     """All view levels of one group, built while level 0 passes by.
 
-    `write(level, chunk_index, chunk)` gets each finished chunk (2, n_channels, columns).
+    A level is folded from whole chunks of the level below, so most of the work is done on
+    level 0 as it comes.
     """
 
-    def __init__(
-        self, n_channels: int, n_samples: int, write: Callable[[int, int, Int16], None]
-    ) -> None:
+    def __init__(self, n_channels: int, n_samples: int) -> None:
         self.lengths = level_lengths(n_samples)
-        self._levels = [_Level(n_channels) for _ in self.lengths]
-        self._chunks = [
-            _ChunkBuffer(level, n_channels, length, write)
-            for level, length in enumerate(self.lengths, start=1)
-        ]
+        self._levels = [_Level(n_channels, length) for length in self.lengths]
 
-    def push(self, digital: Int16) -> None:
-        """Take the next level-0 codes (n_channels, n)."""
-        self._cascade(0, np.broadcast_to(digital, (2, *digital.shape)))
+    def push(self, digital: Int16) -> Iterator[ViewChunk]:
+        """Take the next level-0 codes (n_channels, n); give the chunks that they complete."""
+        return self._push(1, digital[None])
 
-    def _cascade(self, first: int, columns: Int16) -> None:
-        for level, chunks in zip(self._levels[first:], self._chunks[first:], strict=True):
-            columns = level.push(columns)
-            chunks.push(columns)
+    def _push(self, number: int, columns: Int16) -> Iterator[ViewChunk]:
+        if number > len(self._levels):
+            return
+        level = self._levels[number - 1]
+        for chunk in level.push(columns):
+            yield ViewChunk(number, level.index - 1, chunk)
+            yield from self._push(number + 1, chunk)
 
-    def finish(self) -> None:
-        """Write what is still held."""
-        for index, (level, chunks) in enumerate(zip(self._levels, self._chunks, strict=True)):
-            last = level.finish()
-            chunks.push(last)
-            chunks.flush()
-            self._cascade(index + 1, last)
+    def finish(self) -> Iterator[ViewChunk]:
+        """Give the last chunk of each level."""
+        for number, level in enumerate(self._levels, start=1):
+            chunk, filled = level.finish()
+            yield ViewChunk(number, level.index, chunk)
+            yield from self._push(number + 1, chunk[:, :, :filled])
 
 
-class _ChunkBuffer:
-    """Gathers columns into chunks of one level."""
+class _Level:
+    """Folds four columns of the level below into one, and gathers its columns into chunks.
 
-    def __init__(
-        self, level: int, n_channels: int, length: int, write: Callable[[int, int, Int16], None]
-    ) -> None:
-        self._level, self._write = level, write
-        self._buffer = np.zeros((2, n_channels, chunk_columns(length)), np.int16)
-        self._filled = self._index = 0
+    The last chunk is held to the end: what is left there of the level below joins its last
+    column.
+    """
 
-    def push(self, columns: Int16) -> None:
-        """Add columns; write each chunk that is full."""
-        size = self._buffer.shape[2]
-        while columns.shape[2]:
-            part = columns[:, :, : size - self._filled]
+    def __init__(self, n_channels: int, length: int) -> None:
+        self._rest: Int16 = np.empty((1, n_channels, 0), np.int16)
+        self._size = chunk_columns(length)
+        self._last = (length - 1) // self._size
+        self._buffer: Int16 = np.zeros((2, n_channels, self._size), np.int16)
+        self._filled = 0
+        self.index = 0  # of the chunk that is being filled
+
+    def push(self, columns: Int16) -> Iterator[Int16]:
+        """Take columns of the level below as `fold` does; give the chunks that they complete."""
+        if self._rest.size:
+            columns = np.concatenate([self._rest, columns], axis=2)
+        whole = columns.shape[2] // DOWNSAMPLE * DOWNSAMPLE
+        self._rest = columns[:, :, whole:].copy()
+        folded = fold(columns[:, :, :whole])
+        while folded.shape[2]:
+            part = folded[:, :, : self._size - self._filled]
             self._buffer[:, :, self._filled : self._filled + part.shape[2]] = part
             self._filled += part.shape[2]
-            columns = columns[:, :, part.shape[2] :]
-            if self._filled == size:
-                self.flush()
+            folded = folded[:, :, part.shape[2] :]
+            if self._filled == self._size and self.index < self._last:
+                full, self._buffer = self._buffer, np.zeros_like(self._buffer)
+                self._filled = 0
+                self.index += 1
+                yield full
 
-    def flush(self) -> None:
-        """Write what is there, padded with zeros to a whole chunk."""
-        if self._filled:
-            self._buffer[:, :, self._filled :] = 0
-            self._write(self._level, self._index, self._buffer)
-            self._index += 1
-            self._filled = 0
+    def finish(self) -> tuple[Int16, int]:
+        """The last chunk, and how many of its columns the level has."""
+        low, high = self._buffer[:, :, self._filled - 1]
+        for at in range(self._rest.shape[2]):
+            np.minimum(low, self._rest[0, :, at], out=low)
+            np.maximum(high, self._rest[-1, :, at], out=high)
+        return self._buffer, self._filled
 
 
-def chunk_columns(length: int) -> int:
-    """Columns of a chunk of a level with `length` columns."""
-    return min(CHUNK_COLUMNS, length)
+def fold(columns: Int16) -> Int16:
+    """(k, n_channels, 4 n) -> (2, n_channels, n): minimum of minima, maximum of maxima.
+
+    The first of the k rows holds minima, the last one maxima; level 0 is both, with k = 1.
+    """
+    # numpy takes extremes of contiguous arrays several times faster than of strided ones.
+    parts = [np.ascontiguousarray(columns[:, :, at::DOWNSAMPLE]) for at in range(DOWNSAMPLE)]
+    folded = np.empty((2, *parts[0].shape[1:]), np.int16)
+    np.minimum(parts[0][0], parts[1][0], out=folded[0])
+    np.maximum(parts[0][-1], parts[1][-1], out=folded[1])
+    for part in parts[2:]:
+        np.minimum(folded[0], part[0], out=folded[0])
+        np.maximum(folded[1], part[-1], out=folded[1])
+    return folded

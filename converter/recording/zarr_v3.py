@@ -114,13 +114,13 @@ class ChunkedArray:
 class ShardedArray:
     """A (rows, columns) int16 array; shards span all rows and a whole number of chunks.
 
-    Chunks are appended in order; each shard is closed as soon as it is full.
+    Chunks are appended in order; each shard is closed as soon as it is full. A `with` block
+    around the appending closes the last one.
     """
 
     def __init__(
         self, path: Path, shape: tuple[int, int], chunk: int, shard: int, attributes: JsonObject
     ) -> None:
-        self._path = path
         self._chunk_shape = (shape[0], chunk)
         self._per_shard = shard // chunk
         self._index = np.full((self._per_shard, 2), MISSING, "<u8")
@@ -142,32 +142,39 @@ class ShardedArray:
         self._folder.mkdir(parents=True)
         self._file = (self._folder / "0").open("wb")
 
-    def append(self, chunk: NDArray[np.int16]) -> None:
-        """Append the next chunk; the array's last one may be narrower."""
-        if self._in_shard == self._per_shard:
-            self._close_shard()
-            self._file = (self._folder / str(self._shard)).open("wb")
+    def __enter__(self) -> ShardedArray:
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is None:
+            self._finish_shard()
+        self._file.close()
+
+    def encode(self, chunk: NDArray[np.int16]) -> bytes:
+        """The frame of a chunk; the array's last one may be narrower."""
         if chunk.shape != self._chunk_shape:
             padded = np.zeros(self._chunk_shape, np.int16)
             padded[:, : chunk.shape[1]] = chunk
             chunk = padded
-        frame = encode(chunk)
+        return encode(chunk)
+
+    def append(self, frame: bytes) -> None:
+        """Append the frame of the next chunk."""
+        if self._in_shard == self._per_shard:
+            self._finish_shard()
+            self._file = (self._folder / str(self._shard)).open("wb")
         self._file.write(frame)
         self._index[self._in_shard] = self._position, len(frame)
         self._position += len(frame)
         self._in_shard += 1
 
-    def _close_shard(self) -> None:
+    def _finish_shard(self) -> None:
         index = self._index.tobytes()
         self._file.write(index + struct.pack("<I", google_crc32c.value(index)))
         self._file.close()
         self._index[:] = MISSING
         self._shard += 1
         self._in_shard = self._position = 0
-
-    def close(self) -> None:
-        """Finish the last shard."""
-        self._close_shard()
 
 
 def write_vector(path: Path, dtype: str, values: Sequence[float]) -> None:

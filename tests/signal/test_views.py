@@ -11,16 +11,15 @@ from converter.recording.views import Pyramid, chunk_columns, level_lengths
 
 def build(digital, sizes):
     levels: dict[int, dict[int, np.ndarray]] = {}
-
-    def write(level, index, chunk):
-        levels.setdefault(level, {})[index] = chunk.copy()
-
-    pyramid = Pyramid(digital.shape[0], digital.shape[1], write)
+    pyramid = Pyramid(digital.shape[0], digital.shape[1])
     start = turn = 0
     while start < digital.shape[1]:
-        pyramid.push(digital[:, start : start + sizes[turn % len(sizes)]])
-        start, turn = start + sizes[turn % len(sizes)], turn + 1
-    pyramid.finish()
+        size = sizes[turn % len(sizes)]
+        for chunk in pyramid.push(digital[:, start : start + size]):
+            levels.setdefault(chunk.level, {})[chunk.index] = chunk.columns
+        start, turn = start + size, turn + 1
+    for chunk in pyramid.finish():
+        levels.setdefault(chunk.level, {})[chunk.index] = chunk.columns
     return [
         np.concatenate([levels[n][i] for i in sorted(levels[n])], axis=2)
         for n in range(1, len(pyramid.lengths) + 1)
