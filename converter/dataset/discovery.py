@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from .entities import BidsName, parse_name
 from .inheritance import SidecarIndex, is_calibration_file
-from .recording import Entry, Recording
+from .recording import Entry, Recording, Sidecars
 from .snapshot import Snapshot, is_raw_directory
 
 MODALITIES = frozenset({"eeg", "meg", "ieeg", "emg"})
@@ -65,15 +64,40 @@ class _Named(NamedTuple):
     refused: str | None
 
 
+class _Group(NamedTuple):
+    """What becomes one recording: its own file or directory, then others that belong to it.
+
+    The parts of a split chain are all its own, the lowest split first.
+    """
+
+    parts: tuple[_Named, ...]
+    is_chain: bool = False
+
+    @property
+    def main(self) -> _Named:
+        """The part that names the recording."""
+        return self.parts[0]
+
+    @property
+    def refused(self) -> str | None:
+        """Why no byte of one of its parts may be read."""
+        return next((part.refused for part in self.parts if part.refused), None)
+
+
 def discover(snapshot: Snapshot) -> list[Recording]:
     """Every raw recording, sorted by path; no two without a `conflict` share a store name."""
     index = SidecarIndex(snapshot)
     found: list[Recording] = []
     for directory in _raw_directories(snapshot):
         files, directories = _candidates(snapshot, directory)
-        recordings = [*_of_files(files), *_of_directories(directories)]
-        settled = _settled(recordings) if len(recordings) > 1 else recordings
-        found += (_checked(replace(r, sidecars=index.sidecars(r.path))) for r in settled)
+        claims: dict[str, list[_Group]] = defaultdict(list)
+        for group in (*_of_files(files), *(_Group((each,)) for each in directories)):
+            claims[_store_name(group.main)].append(group)
+        for zarr, groups in claims.items():
+            owner = min(groups, key=_claim).main.path
+            for group in groups:
+                sidecars = index.sidecars(group.main.path)
+                found.append(_recording(group, zarr, owner, sidecars))
     return sorted(found, key=lambda recording: recording.path)
 
 
@@ -122,10 +146,10 @@ def _candidates(snapshot: Snapshot, directory: str) -> tuple[list[_Named], list[
     files, directories = [], []
     names = list(snapshot.subdirectories(directory))
     for file, entry in snapshot.children(directory).items():
+        if file.lower().endswith(_NEVER_READ):
+            continue
         if entry.path in snapshot.directory_links:
             names.append(file)
-            continue
-        if file.lower().endswith(_NEVER_READ):
             continue
         name = parse_name(file)
         if _is_named_like_one(name):
@@ -152,50 +176,36 @@ def _directory(snapshot: Snapshot, path: str, name: BidsName) -> _Named:
 
 
 def _moved(entry: Entry, root: str, path: str) -> Entry:
-    return replace(entry, path=_join(path, entry.path[len(root) :].lstrip("/")))
+    return entry._replace(path=_join(path, entry.path[len(root) :].lstrip("/")))
 
 
-def _of_directories(directories: Iterable[_Named]) -> Iterator[Recording]:
-    for found in directories:
-        yield _recording(found, found.entries, found.refused)
-
-
-def _of_files(files: list[_Named]) -> Iterator[Recording]:
-    """Recordings of one directory's files: chains put together, members with their main file."""
+def _of_files(files: list[_Named]) -> Iterator[_Group]:
+    """One directory's files: chains put together, members with their main file."""
     by_stem: dict[str, list[_Named]] = defaultdict(list)
     for file in files:
         by_stem[file.name.stem].append(file)
     chains: dict[tuple[object, ...], list[_Named]] = defaultdict(list)
     for same_stem in by_stem.values():
         for file in _main_files(same_stem):
-            if file.name.kind in SPLIT_FORMATS and "split" in file.name.entities:
+            if "split" in file.name.entities and file.name.kind in SPLIT_FORMATS:
                 chains[_chain_of(file.name)].append(file)
             else:
                 yield _with_members(file, same_stem)
     for chain in chains.values():
-        yield _chained(sorted(chain, key=_split_order))
+        yield _Group(tuple(sorted(chain, key=_split_order)), is_chain=len(chain) > 1)
 
 
 def _main_files(same_stem: list[_Named]) -> Iterator[_Named]:
     kinds = {file.name.kind for file in same_stem}
-    owned = {kind for main in kinds for kind in MEMBER_EXTENSIONS.get(main, ())}
+    others = COMPANION_EXTENSIONS.union(*(MEMBER_EXTENSIONS.get(kind, ()) for kind in kinds))
     for file in same_stem:
-        kind = file.name.kind
-        if kind not in COMPANION_EXTENSIONS | owned and not is_calibration_file(file.name):
+        if file.name.kind not in others and not is_calibration_file(file.name):
             yield file
 
 
-def _with_members(main: _Named, same_stem: list[_Named]) -> Recording:
+def _with_members(main: _Named, same_stem: list[_Named]) -> _Group:
     kinds = MEMBER_EXTENSIONS.get(main.name.kind, frozenset())
-    files = [main, *sorted(file for file in same_stem if file.name.kind in kinds)]
-    return _of_parts(main, files)
-
-
-def _chained(chain: list[_Named]) -> Recording:
-    recording = _of_parts(chain[0], chain)
-    if len(chain) == 1:
-        return recording
-    return replace(recording, split_members=tuple(file.path for file in chain))
+    return _Group((main, *sorted(file for file in same_stem if file.name.kind in kinds)))
 
 
 def _chain_of(name: BidsName) -> tuple[object, ...]:
@@ -208,64 +218,53 @@ def _split_order(file: _Named) -> tuple[float, str]:
     return (int(label) if label.isascii() and label.isdigit() else float("inf")), file.path
 
 
-def _of_parts(main: _Named, parts: list[_Named]) -> Recording:
-    refused = next((part.refused for part in parts if part.refused), None)
-    return _recording(main, tuple(entry for part in parts for entry in part.entries), refused)
+def _store_name(main: _Named) -> str:
+    return main.path.removesuffix(main.name.extension) + ".zarr"
 
 
-def _recording(main: _Named, members: tuple[Entry, ...], refused: str | None) -> Recording:
+def _claim(group: _Group) -> tuple[bool, int, str]:
+    """The lowest of all that share a store name owns it."""
+    rank = _RANK.get(group.main.name.kind, len(_RANK))
+    return group.refused is not None, rank, group.main.path
+
+
+def _recording(group: _Group, zarr: str, owner: str, sidecars: Sidecars) -> Recording:
+    main = group.main
+    members = tuple([entry for part in group.parts for entry in part.entries])
     return Recording(
         path=main.path,
-        zarr=main.path.removesuffix(main.name.extension) + ".zarr",
+        zarr=zarr,
         modality=main.name.suffix,
         extension=main.name.kind,
         entities=dict(main.name.entities),
         members=members,
-        refused=refused,
+        sidecars=sidecars,
+        split_members=tuple(part.path for part in group.parts) if group.is_chain else (),
+        conflict=None if owner == main.path else owner,
+        refused=group.refused or _unpublishable(main.path, zarr, members, sidecars),
     )
 
 
-def _checked(recording: Recording) -> Recording:
-    """The recording, refused when a path of it cannot be laid out or published."""
-    if recording.refused is not None:
-        return recording
-    if recording.zarr.split("/", 1)[0] in DOCUMENTS:
-        return replace(
-            recording, refused=f"{recording.path} begins with the name of a published document."
+def _unpublishable(
+    path: str, zarr: str, members: Iterable[Entry], sidecars: Sidecars
+) -> str | None:
+    """Why a path of the recording cannot be laid out or published."""
+    if zarr.split("/", 1)[0] in DOCUMENTS:
+        return f"{path} begins with the name of a published document."
+    files = [entry.path for entry in (*members, *sidecars.entries())]
+    if any(map(_is_too_long, (zarr, *files))):
+        return (
+            f"A path of the recording has more than {LONGEST_PATH} bytes, or a name of "
+            f"more than {LONGEST_NAME} in it."
         )
-    files = (entry.path for entry in (*recording.members, *recording.sidecars.entries()))
-    if any(map(_is_too_long, (recording.zarr, *files))):
-        return replace(
-            recording,
-            refused=f"A path of the recording has more than {LONGEST_PATH} bytes, or a name of "
-            f"more than {LONGEST_NAME} in it.",
-        )
-    return recording
+    return None
 
 
 def _is_too_long(path: str) -> bool:
-    if len(path) * 4 <= LONGEST_NAME:
+    if len(path) <= LONGEST_NAME and path.isascii():
         return False
     raw = path.encode()
     return len(raw) > LONGEST_PATH or max(map(len, raw.split(b"/"))) > LONGEST_NAME
-
-
-def _settled(recordings: list[Recording]) -> list[Recording]:
-    """Give each store name one owner; every other recording of that name names the owner."""
-    owners: dict[str, Recording] = {}
-    for recording in sorted(recordings, key=_claim):
-        owners.setdefault(recording.zarr, recording)
-    return [
-        recording
-        if (owner := owners[recording.zarr]) is recording
-        else replace(recording, conflict=owner.path)
-        for recording in recordings
-    ]
-
-
-def _claim(recording: Recording) -> tuple[bool, int, str]:
-    rank = _RANK.get(recording.extension, len(_RANK))
-    return recording.refused is not None, rank, recording.path
 
 
 def _join(directory: str, name: str) -> str:

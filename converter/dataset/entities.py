@@ -92,16 +92,27 @@ def _cut(name: str) -> tuple[str, str]:
 def parse_name(name: str) -> BidsName:
     """Take a file name apart; any name has a result, a strange one no entities."""
     stem, extension = split_extension(name)
-    *parts, suffix = stem.split("_")
+    head, suffix = split_suffix(stem)
+    return BidsName(stem, extension, suffix, *parse_head(head))
+
+
+def split_suffix(stem: str) -> tuple[str, str]:
+    """What stands before the suffix, up to its last `_`, and the suffix."""
+    end = stem.rfind("_") + 1
+    return stem[:end], stem[end:]
+
+
+def parse_head(head: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Entities and labels of a name, from what stands before its suffix."""
     entities: dict[str, str] = {}
     labels = []
-    for part in parts:
+    for part in head.split("_")[:-1]:
         key, hyphen, value = part.partition("-")
         if hyphen and key:
             entities.setdefault(key, value)
         else:
             labels.append(part)
-    return BidsName(stem, extension, suffix, entities, tuple(labels))
+    return entities, tuple(labels)
 
 
 def parse_entities(name: str) -> dict[str, str]:

@@ -8,10 +8,11 @@ is refused or leads to a directory is no sidecar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .entities import BidsName, parse_name
+from .entities import BidsName, parse_head, split_extension, split_suffix
 from .recording import Entry, Sidecars
 from .snapshot import Snapshot
 
@@ -39,15 +40,21 @@ CROSSTALK = "crosstalk"
 
 _Kind = tuple[str, str]
 _Keys = tuple[str, ...]
-# Sidecars of one kind in one directory, by the keys that their names carry and the values.
+# Sidecars of one directory, by the keys that their names carry and the values.
 _Table = dict[_Keys, dict[tuple[str | None, ...], list["Sidecar"]]]
 
 
 class Sidecar(NamedTuple):
-    """A sidecar and the value of the entity that its match disregards (`space` or `acq`)."""
+    """A sidecar; of several that apply, one that sorts lower is more specific.
 
-    entry: Entry
+    `aside` is the value of the entity that its match disregards (`space` or `acq`).
+    """
+
+    rank: tuple[int, int]
+    path: str
+    kind: _Kind
     aside: str | None
+    entry: Entry
 
 
 class SidecarIndex:
@@ -55,35 +62,29 @@ class SidecarIndex:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        root = {kind: [table] for kind, table in self._tables("").items()}
-        self._visible: dict[str, dict[_Kind, list[_Table]]] = {"": root}
+        root = self._table("")
+        self._visible: dict[str, tuple[_Table, ...]] = {"": (root,) if root else ()}
 
     def sidecars(self, path: str) -> Sidecars:
         """All that apply to the recording at a BIDS path."""
         directory, _, file = path.rpartition("/")
-        visible = self._visible_from(directory)
-        name = parse_name(file)
-        labels = _labels(name)
-
-        def applying(suffix: str, extension: str) -> list[Sidecar]:
-            tables = visible.get((suffix, extension))
-            return list(_applying(tables, labels)) if tables else []
-
-        electrodes = _preferred(applying("electrodes", ".tsv"))
-        is_meg = name.suffix == "meg"
+        head, suffix = split_suffix(split_extension(file)[0])
+        applying = _applying(self._visible_from(directory), _labels(head))
+        electrodes = _preferred(applying["electrodes", ".tsv"])
+        is_meg = suffix == "meg"
         return Sidecars(
-            channels=_first(applying("channels", ".tsv")),
-            events=_first(applying("events", ".tsv")),
+            channels=_first(applying["channels", ".tsv"]),
+            events=_first(applying["events", ".tsv"]),
             electrodes=electrodes.entry if electrodes else None,
-            coordsystem=_of_same_space(applying("coordsystem", ".json"), electrodes),
-            calibration=_marked(applying("meg", ".dat"), CALIBRATION) if is_meg else None,
-            crosstalk=_marked(applying("meg", ".fif"), CROSSTALK) if is_meg else None,
-            json=_merging(applying(name.suffix, ".json")),
-            events_json=_merging(applying("events", ".json")),
+            coordsystem=_of_same_space(applying["coordsystem", ".json"], electrodes),
+            calibration=_marked(applying["meg", ".dat"], CALIBRATION) if is_meg else None,
+            crosstalk=_marked(applying["meg", ".fif"], CROSSTALK) if is_meg else None,
+            json=_merging(applying[suffix, ".json"]),
+            events_json=_merging(applying["events", ".json"]),
         )
 
-    def _visible_from(self, directory: str) -> dict[_Kind, list[_Table]]:
-        """Sidecars in a directory and its parents by kind, the deepest directory first."""
+    def _visible_from(self, directory: str) -> tuple[_Table, ...]:
+        """Sidecars in a directory and its parents, the deepest directory first."""
         unknown = []
         here = directory
         while here not in self._visible:
@@ -91,18 +92,25 @@ class SidecarIndex:
             here = here.rpartition("/")[0]
         above = self._visible[here]
         for here in reversed(unknown):
-            visible = dict(above)
-            for kind, table in self._tables(here).items():
-                visible[kind] = [table, *above.get(kind, ())]
-            above = self._visible[here] = visible
+            table = self._table(here)
+            above = self._visible[here] = (table, *above) if table else above
         return above
 
-    def _tables(self, directory: str) -> dict[_Kind, _Table]:
-        tables: dict[_Kind, _Table] = {}
+    def _table(self, directory: str) -> _Table:
+        # By what stands before the suffix, which a recording's sidecars have in common.
+        found: dict[tuple[str, str | None], list[tuple[_Kind, Entry]]] = {}
         for file, entry in self._snapshot.children(directory).items():
-            if file.lower().endswith(_EXTENSIONS) and self._is_readable(entry.path):
-                _enter(tables, parse_name(file), entry)
-        return tables
+            if not file.lower().endswith(_EXTENSIONS):
+                continue
+            stem, extension = split_extension(file)
+            head, suffix = split_suffix(stem)
+            kind = suffix, extension.lower()
+            if kind in _KINDS and self._is_readable(entry.path):
+                found.setdefault((head, _KINDS[kind]), []).append((kind, entry))
+        table: _Table = {}
+        for (head, disregarded), sidecars in found.items():
+            _enter(table, directory, _labels(head), disregarded, sidecars)
+        return table
 
     def _is_readable(self, path: str) -> bool:
         return path not in self._snapshot.refused and path not in self._snapshot.directory_links
@@ -110,37 +118,50 @@ class SidecarIndex:
 
 def is_calibration_file(name: BidsName) -> bool:
     """Whether a file is an input of Signal-Space Separation, named like a recording."""
-    return (name.suffix, name.kind, name.entities.get("acq")) in {
-        ("meg", ".dat", CALIBRATION),
-        ("meg", ".fif", CROSSTALK),
-    }
+    return _is_calibration((name.suffix, name.kind), name.entities.get("acq"))
 
 
-def _enter(tables: dict[_Kind, _Table], name: BidsName, entry: Entry) -> None:
-    kind = (name.suffix, name.kind)
-    if kind not in _KINDS or (_KINDS[kind] == "acq" and not is_calibration_file(name)):
+def _is_calibration(kind: _Kind, acq: str | None) -> bool:
+    return (kind, acq) in {(("meg", ".dat"), CALIBRATION), (("meg", ".fif"), CROSSTALK)}
+
+
+def _enter(
+    table: _Table,
+    directory: str,
+    labels: dict[str, str],
+    disregarded: str | None,
+    sidecars: list[tuple[_Kind, Entry]],
+) -> None:
+    aside = None if disregarded is None else labels.pop(disregarded, None)
+    if disregarded == "acq":
+        sidecars = [found for found in sidecars if _is_calibration(found[0], aside)]
+    if not sidecars:
         return
-    labels = _labels(name)
-    aside = labels.pop(_KINDS[kind] or "", None)
     keys = tuple(sorted(labels))
-    values = tuple(labels[key] for key in keys)
-    rows = tables.setdefault(kind, {}).setdefault(keys, {})
-    rows.setdefault(values, []).append(Sidecar(entry, aside))
+    values = tuple([labels[key] for key in keys])
+    rank = -len(directory), -len(keys)  # of two directories above a recording the longer is deeper
+    rows = table.setdefault(keys, {}).setdefault(values, [])
+    rows += [Sidecar(rank, entry.path, kind, aside, entry) for kind, entry in sidecars]
 
 
-def _labels(name: BidsName) -> dict[str, str]:
+def _labels(head: str) -> dict[str, str]:
     """Entities, and the parts of a name that are none as keys without a value."""
-    return {**dict.fromkeys(name.labels, ""), **name.entities}
+    entities, labels = parse_head(head)
+    return {**dict.fromkeys(labels, ""), **entities} if labels else entities
 
 
-def _applying(tables: Iterable[_Table], labels: Mapping[str, str]) -> Iterator[Sidecar]:
-    """The most specific first."""
+def _applying(
+    tables: Iterable[_Table], labels: Mapping[str, str]
+) -> defaultdict[_Kind, list[Sidecar]]:
+    """By kind, the most specific first."""
+    applying: defaultdict[_Kind, list[Sidecar]] = defaultdict(list)
     for table in tables:
-        found: list[tuple[int, str, Sidecar]] = []
         for keys, rows in table.items():
-            values = tuple([labels.get(key) for key in keys])
-            found += [(-len(keys), row.entry.path, row) for row in rows.get(values, ())]
-        yield from (row for _, _, row in sorted(found, key=lambda item: item[:2]))
+            for sidecar in rows.get(tuple([labels.get(key) for key in keys]), ()):
+                applying[sidecar.kind].append(sidecar)
+    for several in applying.values():
+        several.sort()
+    return applying
 
 
 def _first(found: list[Sidecar]) -> Entry | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 _SHA1 = re.compile(r"[0-9a-f]{40}")
+_FOUND = re.compile(rb"(?P<sha>[0-9a-f]{40}) (?P<kind>\w+) (?P<size>\d+)\n")
 _CHUNK = 1 << 20
 
 _OPTIONS = (
@@ -44,13 +46,14 @@ class RepositoryError(Exception):
 class TreeEntry(NamedTuple):
     """A file or symbolic link of a commit's tree.
 
-    `mode` is git's (100644, 100755 or 120000), `size` the blob's bytes, `path` as git holds it.
+    `mode` is git's (100644, 100755 or 120000), `size` the blob's bytes; a byte of `path` that
+    is not UTF-8 is shown as `\\xff`.
     """
 
     mode: str
     sha: str
     size: int
-    path: bytes
+    path: str
 
 
 class Repository:
@@ -86,15 +89,38 @@ class Repository:
             )
         return sha
 
+    def remotes(self) -> dict[str, dict[str, str]]:
+        """Settings of the remotes in the repository's own configuration, by their names."""
+        arguments = ("config", "--local", "--no-includes", "-z", "--get-regexp", r"^remote\.")
+        remotes: dict[str, dict[str, str]] = {}
+        for line in (self._run(*arguments) or b"").decode("utf-8", "replace").split("\0"):
+            setting, _, value = line.partition("\n")
+            name, dot, variable = setting.removeprefix("remote.").rpartition(".")
+            if dot:
+                remotes.setdefault(name, {})[variable] = value
+        return remotes
+
+    def commits_of(self, *patterns: str) -> tuple[str, ...]:
+        """The commits that refs point to, each once; patterns as `git for-each-ref` has them."""
+        found = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", *patterns)
+        lines = (line.split() for line in (found or b"").decode("ascii").splitlines())
+        return tuple(dict.fromkeys(sha for sha, kind in lines if kind == "commit"))
+
     def tree(self, commit: str) -> Iterator[TreeEntry]:
-        """Every file and symbolic link of a commit, in git's order; submodules left out."""
+        """Every file and symbolic link of a commit, in git's order; submodules left out.
+
+        Raises RepositoryError, also where a blob is not in the repository.
+        """
         arguments = ("ls-tree", "-r", "-z", "-l", "--full-tree", _checked(commit))
         with self._start(*arguments, stdin=subprocess.DEVNULL) as process:
-            for line in _nul_separated(_pipe(process.stdout)):
-                facts, _, path = line.partition(b"\t")
-                mode, kind, sha, size = facts.decode("ascii").split()
-                if kind == "blob":
-                    yield TreeEntry(mode, sha, int(size), path)
+            for lines in _whole_lines(_pipe(process.stdout)):
+                for line in lines.decode("utf-8", "backslashreplace").split("\0"):
+                    facts, _, path = line.partition("\t")
+                    mode, kind, sha, size = facts.split()
+                    if size == "BAD":
+                        raise RepositoryError(f"The object {sha} of {self.path} is missing.")
+                    if kind == "blob":
+                        yield TreeEntry(sys.intern(mode), sha, int(size), path)
         if process.returncode:
             raise RepositoryError(f"The tree of {commit} cannot be read from {self.path}.")
 
@@ -167,7 +193,9 @@ class BlobReader:
 
     def read(self, sha: str, limit: int | None = None) -> bytes:
         """The blob's bytes. Raises RepositoryError: not there, or more bytes than `limit`."""
-        size = self._ask(sha)
+        return self._bounded(sha, self._ask(sha), limit)
+
+    def _bounded(self, sha: str, size: int, limit: int | None) -> bytes:
         if limit is not None and size > limit:
             for _ in self._body(sha, size):
                 pass
@@ -176,6 +204,27 @@ class BlobReader:
                 f"where at most {limit} are expected."
             )
         return b"".join(self._body(sha, size))
+
+    def read_path(self, commit: str, path: str, limit: int) -> bytes | None:
+        """The bytes of the file at a path of a commit or tree, None when there is none.
+
+        Raises RepositoryError for more bytes than `limit`.
+        """
+        if "\n" in path:
+            return None
+        name = f"{_checked(commit)}:{path}"
+        self._send(name)
+        line = self._output.readline()
+        if not line:
+            raise self._broken(name)
+        found = _FOUND.fullmatch(line)
+        if found is None:
+            return None
+        if found["kind"] != b"blob":
+            for _ in self._body(name, int(found["size"])):
+                pass
+            return None
+        return self._bounded(found["sha"].decode("ascii"), int(found["size"]), limit)
 
     def copy(self, sha: str, destination: Path) -> None:
         """Write the blob to a new file, a piece at a time."""
@@ -187,16 +236,22 @@ class BlobReader:
     def next_blob(self) -> bytes:
         """The bytes of the next object that was asked for already."""
         sha, size = self._header()
-        return b"".join(self._body(sha, size))
+        content = self._output.read(size + 1)  # a line feed ends an object
+        if len(content) <= size:
+            raise self._broken(sha)
+        return content[:-1]
 
     def _ask(self, sha: str) -> int:
+        self._send(_checked(sha))
+        return self._header(sha)[1]
+
+    def _send(self, name: str) -> None:
         requests = _pipe(self._process.stdin)
         try:
-            requests.write(_checked(sha).encode("ascii") + b"\n")
+            requests.write(name.encode("utf-8", "surrogateescape") + b"\n")
             requests.flush()
         except BrokenPipeError as error:
-            raise self._broken(sha) from error
-        return self._header(sha)[1]
+            raise self._broken(name) from error
 
     def _header(self, asked: str = "asked for") -> tuple[str, int]:
         line = self._output.readline().decode("ascii", "replace").split()
@@ -258,8 +313,10 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def _nul_separated(stream: IO[bytes]) -> Iterator[bytes]:
+def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Many lines at a time, with a NUL between each two."""
     rest = b""
     while piece := stream.read(_CHUNK):
-        *lines, rest = (rest + piece).split(b"\0")
-        yield from lines
+        lines, end, rest = (rest + piece).rpartition(b"\0")
+        if end:
+            yield lines

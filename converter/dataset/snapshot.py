@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from .annex import POINTER_LIMIT, AnnexKey, parse_pointer
@@ -46,7 +45,8 @@ class Snapshot:
         self._subdirectories: dict[str, set[str]] = {"": set()}
         for entry in entries:
             directory, _, name = entry.path.rpartition("/")
-            self._add_directory(directory)
+            if directory not in self._files:
+                self._add_directory(directory)
             # Of two paths that print alike the first is kept: the one git holds in UTF-8.
             self._files[directory].setdefault(name, entry)
 
@@ -54,14 +54,13 @@ class Snapshot:
     def read(cls, repository: Repository, commit: str) -> Snapshot:
         """Read a commit: one listing of its tree, then its links and possible pointers.
 
-        A path that is not UTF-8 is shown with `\\xff` for a byte that cannot be decoded.
         Raises RepositoryError.
         """
-        entries = [e for e in map(_entry, repository.tree(commit)) if e is not None]
-        links = [entry for entry in entries if entry.mode == LINK_MODE]
+        listing = [found for found in repository.tree(commit) if _is_inside(found.path)]
+        links = [found for found in listing if found.mode == LINK_MODE]
         keys, targets = _read_links(repository, links)
-        keys |= _read_pointers(repository, entries, everywhere=bool(targets))
-        resolution = _Resolution([_annexed(entry, keys) for entry in entries], targets)
+        keys |= _read_pointers(repository, listing, everywhere=bool(targets))
+        resolution = _Resolution([_entry(found, keys) for found in listing], targets)
         return cls(commit, resolution.entries, resolution.directory_links, resolution.refused)
 
     def _add_directory(self, directory: str) -> None:
@@ -135,7 +134,7 @@ class _Resolution:
         path = resolve_link(link.path, self._targets)
         found = self._by_path.get(path)
         if found is not None and (found.mode != LINK_MODE or found.key is not None):
-            return replace(found, path=link.path)
+            return found._replace(path=link.path)
         if path not in self._directories:
             raise RefusedLinkError("leads to nothing in the dataset's tree")
         if f"{link.path}/".startswith(f"{path}/" if path else ""):
@@ -144,19 +143,26 @@ class _Resolution:
         return link
 
 
-def _entry(found: TreeEntry) -> Entry | None:
-    """An entry without what only its blob tells; None for a path that leads out of the tree."""
-    path = found.path.decode("utf-8", "backslashreplace")
-    if not {"", ".", ".."}.isdisjoint(path.split("/")):
-        return None
-    return Entry(path, found.mode, found.sha, found.size)
+def _is_inside(path: str) -> bool:
+    """Whether no segment is empty, "." or "..": git makes no such path, a forger does."""
+    if path[:1] in "./" or path[-1:] == "/" or "//" in path or "/." in path:
+        return {"", ".", ".."}.isdisjoint(path.split("/"))
+    return True
+
+
+def _entry(found: TreeEntry, keys: Mapping[str, AnnexKey]) -> Entry:
+    key = keys.get(found.sha)
+    if key is None:
+        return Entry(found.path, found.mode, found.sha, found.size)
+    size = found.size if key.size is None else key.size
+    return Entry(found.path, found.mode, found.sha, size, key.key)
 
 
 def _read_links(
-    repository: Repository, links: list[Entry]
+    repository: Repository, links: list[TreeEntry]
 ) -> tuple[dict[str, AnnexKey], dict[str, str | None]]:
     """Keys by blob of the links into an annex; targets by path of others, None where absurd."""
-    short = [entry.blob for entry in links if entry.size <= POINTER_LIMIT]
+    short = [link.sha for link in links if link.size <= POINTER_LIMIT]
     contents = _contents(repository, short)
     keys: dict[str, AnnexKey] = {}
     plain: dict[str, str] = {}
@@ -166,19 +172,21 @@ def _read_links(
             plain[blob] = content.decode("utf-8", "backslashreplace")
         else:
             keys[blob] = key
-    return keys, {e.path: plain.get(e.blob) for e in links if e.blob not in keys}
+    return keys, {link.path: plain.get(link.sha) for link in links if link.sha not in keys}
 
 
 def _read_pointers(
-    repository: Repository, entries: list[Entry], *, everywhere: bool
+    repository: Repository, listing: list[TreeEntry], *, everywhere: bool
 ) -> dict[str, AnnexKey]:
     """Keys by blob of the pointer files; outside the raw tree only when links may lead there."""
+    directories = {_directory(found.path) for found in listing}
+    read = directories if everywhere else set(filter(_is_in_raw_tree, directories))
     small = [
-        entry.blob
-        for entry in entries
-        if entry.mode != LINK_MODE
-        and 0 < entry.size <= POINTER_LIMIT
-        and (everywhere or _in_raw_tree(entry.path))
+        found.sha
+        for found in listing
+        if found.mode != LINK_MODE
+        and 0 < found.size <= POINTER_LIMIT
+        and _directory(found.path) in read
     ]
     pointers = ((blob, parse_pointer(content)) for blob, content in _contents(repository, small))
     return {blob: key for blob, key in pointers if key is not None}
@@ -190,16 +198,12 @@ def _contents(repository: Repository, blobs: list[str]) -> Iterator[tuple[str, b
     return zip(distinct, repository.read_blobs(distinct), strict=True) if distinct else iter(())
 
 
-def _in_raw_tree(path: str) -> bool:
-    return all(map(is_raw_directory, path.split("/")[:-1]))
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
-def _annexed(entry: Entry, keys: Mapping[str, AnnexKey]) -> Entry:
-    key = keys.get(entry.blob)
-    if key is None:
-        return entry
-    size = entry.size if key.size is None else key.size
-    return Entry(entry.path, entry.mode, entry.blob, size, key.key)
+def _is_in_raw_tree(directory: str) -> bool:
+    return all(map(is_raw_directory, directory.split("/")))
 
 
 def _directories(paths: Iterable[str]) -> set[str]:

@@ -48,12 +48,12 @@ def test_every_kind_of_repository(work_tree: Path, tmp_path: Path) -> None:
     for folder in (work_tree, tmp_path / "bare.git", tmp_path / "linked", outer / "inner"):
         repository = Repository(folder)
         assert repository.resolve("HEAD") == commit
-        assert [entry.path for entry in repository.tree(commit)] == [b"a.txt"]
+        assert [entry.path for entry in repository.tree(commit)] == ["a.txt"]
     assert Repository(tmp_path / "linked").common_dir == work_tree / ".git"
     assert Repository(outer / "inner").common_dir == outer / ".git/modules/inner"
     commit_all(outer)
     assert [e.path for e in Repository(outer).tree(Repository(outer).resolve("HEAD"))] == [
-        b".gitmodules"
+        ".gitmodules"
     ]
     # Its configuration names the work tree that is gone now.
     shutil.rmtree(outer / "inner")
@@ -83,7 +83,7 @@ def test_replaced_objects_are_not_read(work_tree: Path) -> None:
     assert Repository(work_tree).read_blob(original, limit=100) == b"first\n"
 
 
-def test_tree_lists_modes_sizes_and_raw_names(tmp_path: Path) -> None:
+def test_tree_lists_modes_sizes_and_names(tmp_path: Path) -> None:
     commit = make_repository(
         tmp_path / "r",
         {
@@ -94,10 +94,24 @@ def test_tree_lists_modes_sizes_and_raw_names(tmp_path: Path) -> None:
     )
     entries = {e.path: (e.mode, e.size) for e in Repository(tmp_path / "r").tree(commit)}
     assert entries == {
-        "sp ace/naïve \"q\" 'x'\t\n.tsv".encode(): ("100644", 5),
-        b"latin-\xe9.txt": ("100644", 0),
-        b"link": ("120000", len("sp ace")),
+        "sp ace/naïve \"q\" 'x'\t\n.tsv": ("100644", 5),
+        r"latin-\xe9.txt": ("100644", 0),
+        "link": ("120000", len("sp ace")),
     }
+
+
+def test_a_long_tree_is_listed_whole(tmp_path: Path) -> None:
+    names = [f"{'x' * 200} {number:05}" for number in range(9000)]
+    commit = make_repository(tmp_path / "r", dict.fromkeys(names, b"1"))
+    assert [entry.path for entry in Repository(tmp_path / "r").tree(commit)] == names
+
+
+def test_a_blob_that_is_missing_is_named(work_tree: Path) -> None:
+    sha = git(work_tree, "rev-parse", "HEAD:a.txt")
+    (work_tree / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
+    repository = Repository(work_tree)
+    with pytest.raises(RepositoryError, match=f"The object {sha} of .* is missing"):
+        list(repository.tree(repository.resolve("HEAD")))
 
 
 def test_blobs_are_read_copied_and_bounded(tmp_path: Path) -> None:
@@ -105,7 +119,7 @@ def test_blobs_are_read_copied_and_bounded(tmp_path: Path) -> None:
     contents = {"big": big, "empty": b"", "text": b"line\nblob 5\n"}
     commit = make_repository(tmp_path / "r", contents)
     repository = Repository(tmp_path / "r")
-    sha = {e.path.decode(): e.sha for e in repository.tree(commit)}
+    sha = {e.path: e.sha for e in repository.tree(commit)}
     with repository.blobs() as blobs:
         with pytest.raises(RepositoryError, match=r"3000000 bytes, where at most 10"):
             blobs.read(sha["big"], limit=10)
