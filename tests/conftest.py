@@ -3,26 +3,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.environment import GIT_ENVIRONMENT as GIT_ENVIRONMENT
+from tests.servers.fixtures import annex_dataset as annex_dataset
+from tests.servers.fixtures import bucket as bucket
+from tests.servers.fixtures import fault_proxy as fault_proxy
+from tests.servers.fixtures import s3_server as s3_server
+
 SHARED_REAL = Path(__file__).resolve().parents[2] / "shared" / "real"
-
-# Programs that are installed with the project's test dependencies, git-annex among them.
-os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-
-GIT_ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_SYSTEM": os.devnull,
-    "GIT_AUTHOR_NAME": "tester",
-    "GIT_AUTHOR_EMAIL": "tester@localhost",
-    "GIT_COMMITTER_NAME": "tester",
-    "GIT_COMMITTER_EMAIL": "tester@localhost",
-}
 
 
 @pytest.fixture(scope="session")
