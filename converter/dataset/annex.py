@@ -10,7 +10,8 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+
+from .content_errors import DamagedContent as DamagedContent
 
 # A longer file is no pointer, by git-annex's own limit.
 POINTER_LIMIT = 32 * 1024
@@ -25,10 +26,6 @@ _EXTENSION = re.compile(r"(?:\.[A-Za-z0-9]+)+$")
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f]")
 _ESCAPES = {"&a": "&", "&s": "%", "&c": ":", "%": "/"}
 _MIXED_ALPHABET = "0123456789zqjxkmvwgpfZQJXKMVWGPF"
-
-
-class DamagedContent(Exception):
-    """An annexed file's content here is not of the size its key tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +79,23 @@ class AnnexKey:
         a, b, c, d = (_MIXED_ALPHABET[word >> (6 * place) & 31] for place in range(4))
         return f"{b}{a}/{d}{c}"
 
+    @property
+    def plain(self) -> str:
+        """The key as special remotes spell it: a file name's escapes undone."""
+        return re.sub(r"&[asc]|%", lambda escape: _ESCAPES[escape.group()], self.key)
+
+    def chunk_name(self, chunk_size: int, number: int) -> str:
+        """How special remotes spell the key of one chunk, counted from 1, of this content."""
+        head, dashes, name = self.plain.partition("--")
+        return f"{head}-S{chunk_size}-C{number}{dashes}{name}"
+
     def _digest(self) -> bytes:
-        """MD5 of the key with a file name's escapes undone and without chunk fields."""
-        whole = self.key
+        """MD5 of the plain key, without chunk fields."""
+        whole = self.plain
         if self.chunk is not None:
             head, dashes, name = whole.partition("--")
             whole = head[: head.rindex("-S")] + dashes + name
-        plain = re.sub(r"&[asc]|%", lambda escape: _ESCAPES[escape.group()], whole)
-        return hashlib.md5(plain.encode(), usedforsecurity=False).digest()
+        return hashlib.md5(whole.encode(), usedforsecurity=False).digest()
 
 
 def _number(digits: str | None) -> int | None:
@@ -116,20 +122,11 @@ def parse_pointer(content: bytes) -> AnnexKey | None:
         return None
 
 
-class HasGitDirectory(Protocol):
-    """What of a repository the annex needs to know."""
-
-    @property
-    def common_dir(self) -> Path:
-        """The git directory that holds `annex`."""
-        ...
-
-
 class LocalAnnex:
-    """Annexed content that lies in a repository on this machine."""
+    """Annexed content that lies below a git directory of this machine."""
 
-    def __init__(self, repository: HasGitDirectory) -> None:
-        self._objects = repository.common_dir / "annex" / "objects"
+    def __init__(self, git_directory: Path) -> None:
+        self._objects = git_directory / "annex" / "objects"
 
     def find(self, key: AnnexKey) -> Path | None:
         """The file that holds a key's content, None when it is not here.
@@ -147,7 +144,8 @@ class LocalAnnex:
             if key.size is not None and status.st_size != key.size:
                 raise DamagedContent(
                     f"The content of the annex key {key.key} has {status.st_size} bytes here, "
-                    f"where the key tells {key.size}."
+                    f"where the key tells {key.size}.",
+                    (key.key,),
                 )
             return path
         return None

@@ -1,93 +1,85 @@
-"""A recording's bytes, laid out on this machine under their BIDS names."""
+"""A recording's bytes, laid out on this machine under their BIDS names.
+
+Annexed content is taken from an annex of this machine, or fetched from where the `git-annex`
+branch says that it lies: special remotes with URLs, those first that are told to have it, then
+recorded URLs; at last the `git-annex` program is asked, where it is installed.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import tempfile
 from pathlib import Path, PurePosixPath
+from typing import Final
 
-from .annex import AnnexKey, DamagedContent, LocalAnnex
+from .content_errors import ContentError, DamagedContent, MissingContent, UnreachableContent
+from .content_source import ContentSource, locate
+from .fetching import check_places, fetch
 from .recording import Entry, Recording
 from .repository import Repository
 
-# More than a few named files make no sentence.
-_NAMED = 3
+__all__ = [
+    "ContentSource",
+    "DamagedContent",
+    "MissingContent",
+    "UnreachableContent",
+    "materialise",
+    "read_small",
+]
+
+UNSIZED_LIMIT: Final = 16 << 30
+"""Bytes that are fetched at most for a key that tells no size."""
 
 
-class MissingContent(Exception):
-    """Annexed files whose content is not on this machine; `keys` has every key, in path order."""
-
-    def __init__(self, message: str, keys: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.keys = keys
-
-    def __reduce__(self) -> tuple[type[MissingContent], tuple[str, tuple[str, ...]]]:
-        return type(self), (str(self), self.keys)
-
-
-def materialise(recording: Recording, repository: Repository, into: Path) -> dict[str, Path]:
+def materialise(recording: Recording, content: ContentSource, into: Path) -> dict[str, Path]:
     """Lay out a recording's members and sidecars as `into/<BIDS path>`; return path to file.
 
-    Annexed content is hard-linked, or symlinked where it lies on another volume: it must not
-    be written to. Files of git are copied. Nothing is laid out unless all content is here.
+    Annexed content of this machine is hard-linked, or symlinked where it lies on another
+    volume: it must not be written to. Other content is fetched, files of git are copied.
+    Nothing is laid out unless all annexed content is there.
 
-    Raises MissingContent, DamagedContent (an annexed file of another size than its key
-    tells), RepositoryError (a blob is not there) and ValueError for a refused recording.
+    Raises MissingContent (every place says that it has it not), DamagedContent (it is not what
+    its key tells), UnreachableContent (a place refused it or broke off), RepositoryError (a blob
+    is not there), OSError (a full disk) and ValueError for a refused recording.
     """
     if recording.refused is not None:
         raise ValueError(recording.refused)
     entries = {entry.path: entry for entry in (*recording.members, *recording.sidecars.entries())}
-    contents = _annexed(entries.values(), LocalAnnex(repository))
     files = {path: into / _inside(path) for path in entries}
-    for file in files.values():
-        file.parent.mkdir(parents=True, exist_ok=True)
-    for path, content in contents.items():
-        _link(content, files[path])
-    with repository.blobs() as blobs:
+    with Repository(content.repository).blobs() as blobs:
+        local, plans = locate(entries.values(), content, blobs)
+        check_places(plans)
+        for file in files.values():
+            file.parent.mkdir(parents=True, exist_ok=True)
+        fetch(plans, content, files, UNSIZED_LIMIT)
+        for path, source in local.items():
+            _link(source, files[path])
+        for plan in plans:
+            first, *others = (files[entry.path] for entry in plan.entries)
+            for other in others:
+                _link(first, other)
         for path, entry in entries.items():
-            if path not in contents:
+            if entry.key is None:
                 blobs.copy(entry.blob, files[path])
     return files
 
 
-def read_small(entry: Entry, repository: Repository, limit: int) -> bytes | None:
-    """A small file's bytes; None when it has more than `limit`, or its content is not here."""
+def read_small(entry: Entry, content: ContentSource, limit: int) -> bytes | None:
+    """A small file's bytes; None when it has more than `limit`, or can't be had."""
     if entry.size > limit:
         return None
+    repository = Repository(content.repository)
     if entry.key is None:
         return repository.read_blob(entry.blob, limit)
-    try:
-        content = _annexed([entry], LocalAnnex(repository))[entry.path]
-    except (MissingContent, DamagedContent):
-        return None
-    with content.open("rb") as file:
-        return file.read(limit)
-
-
-def _annexed(entries: Iterable[Entry], annex: LocalAnnex) -> dict[str, Path]:
-    """Where the content of each annexed entry lies, by the entry's path."""
-    contents: dict[str, Path] = {}
-    missing: list[Entry] = []
-    for entry in entries:
-        if entry.key is None:
-            continue
-        key = AnnexKey.parse(entry.key)
-        content = annex.find(key) if key is not None else None
-        if content is None:
-            missing.append(entry)
-        else:
-            contents[entry.path] = content
-    if missing:
-        missing.sort(key=lambda entry: entry.path)
-        raise MissingContent(_sentence(missing), tuple(entry.key or "" for entry in missing))
-    return contents
-
-
-def _sentence(missing: list[Entry]) -> str:
-    named = ", ".join(f"{entry.path} ({entry.key})" for entry in missing[:_NAMED])
-    rest = len(missing) - _NAMED
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"The annexed content of these files is not on this machine: {named}{more}."
+    with tempfile.TemporaryDirectory() as folder, repository.blobs() as blobs:
+        file = Path(folder, "content")
+        try:
+            local, plans = locate([entry], content, blobs)
+            fetch(plans, content, {entry.path: file}, limit)
+        except ContentError:
+            return None
+        with local.get(entry.path, file).open("rb") as opened:
+            return opened.read(limit)
 
 
 def _inside(path: str) -> PurePosixPath:

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -49,6 +48,14 @@ def test_fields_are_read_before_the_first_dashes_only() -> None:
     assert chunk is not None
     assert (chunk.size, chunk.chunk_size, chunk.chunk) == (982, 1048576, 1)
     assert chunk.extension == ".fif.gz"
+
+
+def test_remotes_spell_keys_without_escapes() -> None:
+    key = AnnexKey.parse("WORM-s5-m1795987702--a&sb&ac&cd%e.eeg")
+    assert key is not None
+    assert key.plain == "WORM-s5-m1795987702--a%b&c:d/e.eeg"
+    # As git-annex 10.20261026 names the objects of a chunked S3 remote.
+    assert key.chunk_name(512000, 3) == "WORM-s5-m1795987702-S512000-C3--a%b&c:d/e.eeg"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +120,7 @@ def test_content_is_found_in_both_layouts(tmp_path: Path, layout: str) -> None:
     text = "MD5E-s12345--0cc175b9c0f1b6a831c399e269772661.eeg"
     key = AnnexKey.parse(text)
     assert key is not None
-    annex = LocalAnnex(SimpleNamespace(common_dir=tmp_path))
+    annex = LocalAnnex(tmp_path)
     assert annex.find(key) is None
     content = tmp_path / "annex" / "objects" / layout / text / text
     content.parent.mkdir(parents=True)
@@ -130,7 +137,7 @@ def test_content_is_found_in_both_layouts(tmp_path: Path, layout: str) -> None:
 def test_a_key_longer_than_any_file_name_is_not_here(tmp_path: Path) -> None:
     key = AnnexKey.parse(f"SHA256E-s1--{'a' * 5000}")
     assert key is not None
-    assert LocalAnnex(SimpleNamespace(common_dir=tmp_path)).find(key) is None
+    assert LocalAnnex(tmp_path).find(key) is None
 
 
 def test_a_repository_that_git_annex_made(tmp_path: Path) -> None:
@@ -163,7 +170,7 @@ def test_a_repository_that_git_annex_made(tmp_path: Path) -> None:
     annex("copy", "--to=bare")
     commit = git(folder, "rev-parse", "HEAD")
     for place in (folder, tmp_path / "linked", bare):
-        local = LocalAnnex(Repository(place))
+        local = LocalAnnex(Repository(place).common_dir)
         for entry in Snapshot.read(Repository(folder), commit):
             key = AnnexKey.parse(entry.key or "")
             assert key is not None
