@@ -1,140 +1,365 @@
-"""Worker processes on this machine, one recording each, forked from a process that has
-imported everything once.
+"""Worker processes on this machine, one recording each.
 
 A process a recording means that a crash, a leak or a kill costs that recording only, and the
-memory of one conversion is back before the next.
+memory of one conversion is back before the next. A worker fetches, waits for a core, computes,
+gives the core back and uploads: a few more workers than cores keep the cores busy while others
+wait for the network.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import signal
-import threading
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import connection, forkserver, get_context, parent_process
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+from .fork_server import STATUS_LOST, start_process
+from .stop import Stop
+from .worker import GIVES_CORE_BACK, WANTS_CORE, Turn, kill_group, work_in_process
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_CONTEXT = get_context("forkserver")
+# Seconds that a stopped run gives to workers that compute or upload.
+GRACE: Final = 8.0
 
-# Threads of one worker: the workers themselves fill the cores.
-_SINGLE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
-)
+# Seconds for a process that has given its result to end.
+_FAREWELL: Final = 5.0
+
+# Starts of one task, when the server that forks the workers dies beside it.
+_STARTS: Final = 3
+
+# Tasks that may be passed over at once for later ones that fit.
+_PASSED: Final = 32
+
+# How often room is looked for again, in seconds, and how long when nobody else takes it.
+_LOOK_AGAIN: Final = 1.0
+_PATIENCE: Final = 60.0
 
 
-class WorkerDied(Exception):
-    """A worker ended without a result; the message says how."""
+class Unfinished(Exception):
+    """A task has no result; the message says why."""
+
+
+class WorkerDied(Unfinished):
+    """The worker ended without a result, and nobody asked it to."""
+
+
+class OutOfTime(Unfinished):
+    """The worker was killed at its time limit."""
+
+
+class NoMemory(Unfinished):
+    """The memory was not there."""
+
+
+class NoScratch(Unfinished):
+    """The scratch space was not there."""
+
+
+class Stopped(Unfinished):
+    """The run was asked to stop first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a task needs: bytes of memory while it computes, bytes of scratch, seconds a phase."""
+
+    memory: int = 0
+    scratch: int = 0
+    seconds: float = math.inf
+
+
+class Budget(Protocol):
+    """What the machine can give. Each is read anew at every call."""
+
+    def free_memory(self, reservations: Sequence[tuple[int, int]]) -> int:
+        """Bytes beyond the reservations, each a process id and its bytes."""
+
+    def free_scratch(self, reserved: int) -> int:
+        """Bytes beyond those reserved in all."""
+
+
+class NoLimit:
+    """A budget that is never short."""
+
+    def free_memory(self, reservations: Sequence[tuple[int, int]]) -> int:
+        """Any task fits."""
+        return 1 << 62
+
+    def free_scratch(self, reserved: int) -> int:
+        """Any task fits."""
+        return 1 << 62
+
+
+class _Phase(StrEnum):
+    FETCHING = "before it computed"
+    WAITING = "while it waited for a core"
+    COMPUTING = "while it computed"
+    UPLOADING = "after it had computed"
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many tasks are where."""
+
+    queued: int
+    fetching: int
+    computing: int
+    uploading: int
+
+
+@dataclass(slots=True)
+class _Worker(Generic[T]):
+    task: T
+    demand: Demand
+    process: BaseProcess
+    pipe: Connection
+    starts: int
+    deadline: float
+    phase: _Phase = _Phase.FETCHING
+    threads: int = 0
+    verdict: Unfinished | None = None  # why the pool killed it
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def enter(self, phase: _Phase, threads: int = 0) -> None:
+        self.phase, self.threads = phase, threads
+        self.deadline = (
+            math.inf if phase is _Phase.WAITING else time.monotonic() + self.demand.seconds
+        )
 
 
 class WorkerPool(Generic[T, R]):
-    """Runs `work(task)` in worker processes, at most `jobs` at a time.
+    """Runs `work(task, turn)` in worker processes, at most `jobs` computing at a time.
 
-    `work` is a module-level function; tasks and results are picklable. `preload` names the
-    modules that all workers find imported.
+    `work` is a module-level function; tasks and results are picklable. `ahead` more workers
+    may fetch and upload. `preload` names the modules that all workers find imported. `demand`
+    tells what a task needs, `budget` what there is; `stop` ends a run early. `watch`
+    is told where the tasks are, whenever that may have changed.
     """
 
-    def __init__(self, work: Callable[[T], R], jobs: int, preload: Sequence[str] = ()) -> None:
-        self._work, self._jobs, self._preload = work, jobs, list(preload)
-        self._running: dict[Connection, tuple[BaseProcess, T]] = {}
+    def __init__(
+        self,
+        work: Callable[[T, Turn], R],
+        jobs: int,
+        *,
+        ahead: int = 0,
+        preload: Sequence[str] = (),
+        demand: Callable[[T], Demand] = lambda _: Demand(),
+        budget: Budget | None = None,
+        stop: Stop | None = None,
+        watch: Callable[[Census], None] = lambda _: None,
+    ) -> None:
+        self._work, self._jobs, self._ahead = work, jobs, ahead
+        self._preload, self._demand = preload, demand
+        self._budget = budget or NoLimit()
+        self._stop, self._is_stopping = stop, False
+        self._watch = watch
+        self._waiting: deque[tuple[T, int]] = deque()
+        self._workers: list[_Worker[T]] = []
+        self._ended: list[tuple[T, R | Unfinished]] = []
+        self._idle_since = math.inf
 
-    def run(self, tasks: Iterable[T]) -> Iterator[tuple[T, R | WorkerDied]]:
+    def run(self, tasks: Iterable[T]) -> Iterator[tuple[T, R | Unfinished]]:
         """Yield each task with its result as it ends. Closing the iterator kills the rest."""
-        waiting = iter(tasks)
-        _start_fork_server(self._preload)
+        self._waiting.extend((task, 0) for task in tasks)
         try:
-            self._fill(waiting)
-            while self._running:
-                for ready in connection.wait(list(self._running)):
-                    assert isinstance(ready, Connection)
-                    yield self._collect(ready)
-                self._fill(waiting)
+            while self._waiting or self._workers:
+                self._heed_stop()
+                self._start_workers()
+                self._give_cores()
+                self._watch(self._census())
+                if self._workers and not self._ended:
+                    self._listen()
+                ended, self._ended = self._ended, []
+                yield from ended
         finally:
             self._kill_all()
 
-    def _fill(self, waiting: Iterator[T]) -> None:
-        while len(self._running) < self._jobs:
-            try:
-                task = next(waiting)
-            except StopIteration:
-                return
-            receiver, sender = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(target=_worker, args=(self._work, task, sender))
-            process.start()
-            sender.close()  # so that the worker's death closes the pipe
-            self._running[receiver] = process, task
+    def _census(self) -> Census:
+        phases = Counter(worker.phase for worker in self._workers)
+        return Census(
+            queued=len(self._waiting) + phases[_Phase.WAITING],
+            fetching=phases[_Phase.FETCHING],
+            computing=phases[_Phase.COMPUTING],
+            uploading=phases[_Phase.UPLOADING],
+        )
 
-    def _collect(self, receiver: Connection) -> tuple[T, R | WorkerDied]:
-        process, task = self._running.pop(receiver)
-        result: R | WorkerDied
+    def _heed_stop(self) -> None:
+        """Drop what did not start, kill what holds no core, and give the rest a little time."""
+        if self._stop is None or not self._stop.requested or self._is_stopping:
+            return
+        self._is_stopping = True
+        why = Stopped("the run was asked to stop")
+        self._ended.extend((task, why) for task, _ in self._waiting)
+        self._waiting.clear()
+        for worker in self._workers:
+            if worker.phase in (_Phase.FETCHING, _Phase.WAITING):
+                self._kill(worker, why)
+            else:
+                worker.deadline = min(worker.deadline, time.monotonic() + GRACE)
+
+    def _start_workers(self) -> None:
+        """Start what there are places and scratch space for, in order; later ones may pass."""
+        passed: list[tuple[T, int]] = []
+        places = self._jobs + self._ahead
+        while self._waiting and len(self._workers) < places and len(passed) < _PASSED:
+            task, starts = self._waiting.popleft()
+            demand = self._demand(task)
+            reserved = sum(worker.demand.scratch for worker in self._workers)
+            free = self._budget.free_scratch(reserved)
+            if demand.scratch <= free:
+                self._start(task, demand, starts)
+            elif self._workers:
+                passed.append((task, starts))
+            else:
+                self._ended.append((task, _no_scratch(demand.scratch, free)))
+        self._waiting.extendleft(reversed(passed))
+
+    def _start(self, task: T, demand: Demand, starts: int) -> None:
         try:
-            result = receiver.recv()
+            process, pipe = start_process(work_in_process, (self._work, task), self._preload)
+        except OSError as error:
+            self._ended.append((task, WorkerDied(f"no worker could be started: {error.strerror}")))
+            return
+        deadline = time.monotonic() + demand.seconds
+        self._workers.append(_Worker(task, demand, process, pipe, starts + 1, deadline))
+
+    def _give_cores(self) -> None:
+        """Let waiting workers compute, the first to wait first, when cores and memory are free."""
+        waiting = [w for w in self._workers if w.phase is _Phase.WAITING and not w.verdict]
+        for worker in waiting:
+            busy = [w for w in self._workers if w.phase is _Phase.COMPUTING]
+            free_cores = self._jobs - sum(w.threads for w in busy)
+            if free_cores < 1:
+                break
+            free = self._budget.free_memory([(w.pid, w.demand.memory) for w in busy])
+            if worker.demand.memory > free:
+                self._be_patient(worker, free, is_alone=not busy)
+                continue
+            self._idle_since = math.inf
+            others = len(self._workers) - len(busy) + len(self._waiting)
+            worker.enter(_Phase.COMPUTING, max(1, free_cores // others))
+            with suppress(OSError):
+                worker.pipe.send(worker.threads)
+
+    def _be_patient(self, worker: _Worker[T], free: int, *, is_alone: bool) -> None:
+        """Wait for memory while others compute, and some time when others outside hold it."""
+        now = time.monotonic()
+        self._idle_since = min(self._idle_since, now) if is_alone else math.inf
+        if now - self._idle_since >= _PATIENCE:
+            need = worker.demand.memory
+            self._kill(worker, NoMemory(f"{_mb(need)} of memory needed, {_mb(free)} free"))
+
+    def _listen(self) -> None:
+        """Wait for messages, deaths, a stop and time limits; act on what comes first."""
+        sources: list[Connection | int] = []
+        for worker in self._workers:
+            sources += [worker.pipe, worker.process.sentinel]
+        if self._stop is not None and not self._is_stopping:
+            sources.append(self._stop.fileno())
+        ready = set(connection.wait(sources, self._patience()))
+        for worker in list(self._workers):
+            if worker.pipe in ready or worker.process.sentinel in ready:
+                self._hear(worker)
+            elif time.monotonic() >= worker.deadline and worker.verdict is None:
+                self._kill(worker, self._lateness(worker))
+
+    def _patience(self) -> float | None:
+        """Seconds until something must be looked at that sends no message."""
+        deadline = min(w.deadline if w.verdict is None else math.inf for w in self._workers)
+        until = max(0.0, deadline - time.monotonic())
+        if self._waiting or any(w.phase is _Phase.WAITING for w in self._workers):
+            until = min(until, _LOOK_AGAIN)
+        return None if math.isinf(until) else until
+
+    def _lateness(self, worker: _Worker[T]) -> Unfinished:
+        if self._is_stopping:
+            return Stopped("the run was asked to stop")
+        seconds = worker.demand.seconds
+        return OutOfTime(f"it was ended {worker.phase}, after its limit of {seconds:.0f} s")
+
+    def _hear(self, worker: _Worker[T]) -> None:
+        """Take a worker's message, or its death."""
+        try:
+            message = worker.pipe.recv() if worker.pipe.poll() else None
         except (EOFError, OSError):
-            process.join()
-            result = WorkerDied(_death(process.exitcode))
-        receiver.close()
-        process.join()
-        process.close()
-        return task, result
+            message = None
+        if isinstance(message, tuple):
+            worker.process.join(_FAREWELL)
+            self._bury(worker, message[0])
+        elif message == WANTS_CORE:
+            worker.enter(_Phase.WAITING)
+            # In the order of the wait, whatever the order of the starts.
+            self._workers.remove(worker)
+            self._workers.append(worker)
+        elif message == GIVES_CORE_BACK:
+            worker.enter(_Phase.UPLOADING)
+            if self._is_stopping:
+                worker.deadline = time.monotonic() + GRACE
+        else:
+            self._mourn(worker)
+
+    def _mourn(self, worker: _Worker[T]) -> None:
+        """A worker is gone without a result: say so, or start its task again."""
+        kill_group(worker.pid)
+        worker.process.join()
+        status = worker.process.exitcode
+        if status == STATUS_LOST and worker.verdict is None and worker.starts < _STARTS:
+            # The server died, not the worker of itself: its task is merely beside that.
+            self._waiting.appendleft((worker.task, worker.starts))
+            self._forget(worker)
+            return
+        self._bury(worker, worker.verdict or WorkerDied(_death(status)))
+
+    def _bury(self, worker: _Worker[T], result: R | Unfinished) -> None:
+        kill_group(worker.pid)
+        self._ended.append((worker.task, result))
+        self._forget(worker)
+
+    def _forget(self, worker: _Worker[T]) -> None:
+        self._workers.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        worker.process.close()
+
+    def _kill(self, worker: _Worker[T], why: Unfinished) -> None:
+        worker.verdict = why
+        kill_group(worker.pid)
 
     def _kill_all(self) -> None:
-        for process, _ in self._running.values():
-            process.kill()
-        for receiver, (process, _) in self._running.items():
-            process.join()
-            receiver.close()
-        self._running.clear()
+        for worker in self._workers:
+            kill_group(worker.pid)
+        for worker in list(self._workers):
+            self._forget(worker)
+        self._waiting.clear()
 
 
-def _death(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
+def _death(status: int | None) -> str:
+    if status is not None and status < 0:
         try:
-            name = signal.Signals(-exitcode).name
+            name = signal.Signals(-status).name
         except ValueError:
-            name = f"signal {-exitcode}"
+            name = f"signal {-status}"
         return f"the worker process was ended by {name}"
-    return f"the worker process ended with exit status {exitcode} and no result"
+    return f"the worker process ended with exit status {status} and no result"
 
 
-def _worker(work: Callable[[T], R], task: T, sender: Connection) -> None:
-    # Ctrl-C reaches the whole process group; the parent decides what becomes of workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    sender.send(work(task))
+def _no_scratch(need: int, free: int) -> NoScratch:
+    return NoScratch(f"{_mb(need)} of scratch space needed, {_mb(free)} free")
 
 
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _start_fork_server(preload: list[str]) -> None:
-    _CONTEXT.set_forkserver_preload(preload)
-    with _environment(_SINGLE_THREAD):
-        forkserver.ensure_running()
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Environment of processes started within; variables that are set keep their value."""
-    added = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"

@@ -1,50 +1,108 @@
-"""What a worker does with one recording: fetch its files, convert them, say what came of it."""
+"""What a worker does with one recording: fetch its files, convert them, place the store."""
 
 from __future__ import annotations
 
 import errno
+import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from ..contract.codes import PendingReason, RecordingError
 from ..contract.details import public_detail
-from ..dataset.annex import DamagedContent
-from ..dataset.content import MissingContent, materialise
+from ..contract.validation import validate_store
+from ..dataset.content import (
+    ContentSource,
+    DamagedContent,
+    MissingContent,
+    UnreachableContent,
+    materialise,
+)
 from ..dataset.recording import Entry, Recording, Sidecars
-from ..dataset.repository import Repository
 from ..recording.attributes import StoreContext
 from ..recording.local import LocalRecording, LocalSidecars
-from .outcome import Converted, Deferred, Failed, Outcome
+from ..storage.destination import Destination
+from .limits import confined, peak_memory
+from .outcome import Converted, Deferred, Effort, Failed, Outcome, Result
+from .pool import Demand
+from .worker import Turn
 
 # What a conversion imports; the process that only hands out tasks needs none of it.
-CONVERSION = ("converter.recording.convert", "converter.work.spool")
+CONVERSION = ("converter.recording.convert", "converter.work.spool", "converter.work.task")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One recording to convert.
+    """One recording to convert, from its content to its place at the destination.
 
     `folder` is the task's own, beside nothing of another task's: the recording's files, its
-    store and its temporary files go there, and whoever made it removes it.
+    store and its temporary files go there, and it is gone when the task is done.
     """
 
     recording: Recording
-    repository: Path
+    content: ContentSource
     context: StoreContext
+    destination: Destination
     folder: Path
+    demand: Demand
 
 
-def run_task(task: Task) -> Outcome:
+@dataclass(slots=True)
+class _Work:
+    """A task at work: its clock, and the rows and sizes that come of it."""
+
+    task: Task
+    turn: Turn
+    seconds: dict[str, float] = field(default_factory=dict)
+    spool: bytes | None = None
+    store_bytes: int = 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - started
+
+    @contextmanager
+    def core(self) -> Iterator[int]:
+        """A core, with the memory that was reserved and no more."""
+        started = time.monotonic()
+        with self.turn.core() as threads, confined(self.task.demand.memory):
+            self.seconds["wait"] = time.monotonic() - started
+            yield threads
+
+
+def run_task(task: Task, turn: Turn) -> Result:
     """Convert one recording. Never raises for what a recording or a machine can cause."""
+    work = _Work(task, turn)
+    before = peak_memory()
     try:
-        return _convert(task)
+        outcome = _outcome(work)
+    finally:
+        shutil.rmtree(task.folder, ignore_errors=True)
+    effort = Effort(
+        seconds=work.seconds,
+        source_bytes=task.recording.size,
+        store_bytes=work.store_bytes,
+        peak_memory=peak_memory() - before,
+    )
+    return Result(outcome, work.spool, effort)
+
+
+def _outcome(work: _Work) -> Outcome:
+    try:
+        return _convert(work)
     except RecordingError as error:
         return Failed(error.code, public_detail(error))
     except MissingContent as error:
         return Deferred(PendingReason.NOT_ATTEMPTED, public_detail(str(error)), attempted=False)
-    except DamagedContent as error:
+    except (DamagedContent, UnreachableContent) as error:
         return Deferred(PendingReason.INFRA_FAILURE, public_detail(str(error)))
     except MemoryError as error:
         return Deferred(PendingReason.MEMORY_BUDGET, public_detail(error))
@@ -59,29 +117,32 @@ def run_task(task: Task) -> Outcome:
         return Deferred(PendingReason.INFRA_FAILURE, public_detail(error))
 
 
-def _convert(task: Task) -> Converted:
+def _convert(work: _Work) -> Converted:
     from ..recording.convert import convert_recording
     from .spool import write_spool
 
-    started = time.monotonic()
+    task = work.task
     recording = task.recording
     source, store, scratch = (task.folder / name for name in ("source", "store", "scratch"))
     for folder in (source, scratch):
         folder.mkdir(parents=True)
-    files = materialise(recording, Repository(task.repository), source)
+    with work.phase("fetch"):
+        files = materialise(recording, task.content, source)
     local = _local(recording, source, files)
-    converted = convert_recording(local, recording.zarr, store, scratch, task.context)
-    events = None
-    if converted.events is not None:
-        events = task.folder / "events.arrow"
-        write_spool(events, converted.events)
-    return Converted(
-        entry=converted.entry,
-        events=events,
-        store=store,
-        seconds=time.monotonic() - started,
-        warnings=converted.warnings,
-    )
+    with work.core() as threads, work.phase("convert"):
+        converted = convert_recording(
+            local, recording.zarr, store, scratch, task.context, threads=threads
+        )
+        if converted.events is not None:
+            write_spool(scratch / "events.arrow", converted.events)
+            work.spool = (scratch / "events.arrow").read_bytes()
+        # An entry that breaks the schema would cost the whole index.
+        validate_store(msgspec.to_builtins(converted.entry))
+    work.store_bytes = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+    shutil.rmtree(source)
+    with work.phase("upload"):
+        stale = task.destination.place_store(store, recording.zarr)
+    return Converted(converted.entry, None, stale, converted.warnings)
 
 
 def _local(recording: Recording, source: Path, files: Mapping[str, Path]) -> LocalRecording:

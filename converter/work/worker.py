@@ -1,0 +1,93 @@
+"""The inside of a worker process: one task, its turn on a core, and an end with its family."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, parent_process
+from multiprocessing.connection import Connection
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# What a worker tells the pool, beside its result.
+WANTS_CORE, GIVES_CORE_BACK = "wants a core", "gives its core back"
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Turn(Protocol):
+    """When a task may compute. Fetching before it and uploading after it need no core."""
+
+    @contextmanager
+    def core(self) -> Iterator[int]:
+        """Wait for a core and hold it; gives the number of threads that may be used."""
+
+
+class FreeTurn:
+    """A turn where nobody else waits, as for a task that has its machine to itself."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+
+    @contextmanager
+    def core(self) -> Iterator[int]:
+        """Hold the core at once."""
+        yield self._threads
+
+
+class PoolTurn:
+    """A turn that the pool gives, by way of the worker's pipe."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    @contextmanager
+    def core(self) -> Iterator[int]:
+        """Hold a core from the pool's word until the end of the block."""
+        self._pipe.send(WANTS_CORE)
+        threads = self._pipe.recv()
+        try:
+            yield threads
+        finally:
+            self._pipe.send(GIVES_CORE_BACK)
+
+
+def work_in_process(work: Callable[[T, Turn], R], task: T, pipe: Connection) -> None:
+    """Run one task and send its result as a tuple of one; the main function of a worker."""
+    _leave_family()
+    pipe.send((work(task, PoolTurn(pipe)),))
+
+
+def _leave_family() -> None:
+    """A process group of its own, which is killed as a whole, and never outlives the run."""
+    # Ctrl-C reaches the run's process group; the run decides what becomes of its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    if sys.platform == "linux":
+        # Native code that holds the interpreter lock would hold up the thread below.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        kill_group(os.getpid())
+        os._exit(1)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a worker and what it started."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
