@@ -1,13 +1,15 @@
-"""What a person sees: progress while a run works, a plan or a summary at its end."""
+"""What a person sees while a run works, and the same as JSON lines for machines."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
+import msgspec
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -19,29 +21,32 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from .printout import human_size, printable
 from .work.outcome import Converted, Failed, Outcome
 
 if TYPE_CHECKING:
+    from .conversion import Done
     from .dataset.recording import Recording
     from .pipeline import Plan, Reporter
-    from .summary import Summary
-
-# Entries of one list that a person is shown; --json and the index have them all.
-SHOWN = 20
+    from .work.pool import Census
 
 
 @contextmanager
-def reporter_for(stream: TextIO, *, verbose: bool, quiet: bool) -> Iterator[Reporter]:
-    """A live display on a terminal, plain lines elsewhere, nothing when quiet."""
+def reporter_for(
+    stream: TextIO, *, verbose: bool, quiet: bool, log: TextIO | None = None
+) -> Iterator[Reporter]:
+    """A live display on a terminal, plain lines elsewhere, nothing when quiet; JSON in `log`."""
     from .pipeline import Silent
 
-    if quiet:
-        yield Silent()
-    elif stream.isatty():
-        with Live(Console(file=stream), verbose=verbose) as live:
-            yield live
-    else:
-        yield Lines(stream, verbose=verbose)
+    with ExitStack() as stack:
+        shown: Reporter
+        if quiet:
+            shown = Silent()
+        elif stream.isatty():
+            shown = stack.enter_context(Live(Console(file=stream), verbose=verbose))
+        else:
+            shown = Lines(stream, verbose=verbose)
+        yield shown if log is None else Logged(shown, log)
 
 
 def describe(outcome: Outcome) -> str:
@@ -62,6 +67,16 @@ def _detail(outcome: Outcome) -> str | None:
     return outcome.detail if isinstance(outcome, Failed) else outcome.last_error
 
 
+def _effort(done: Done) -> str:
+    """Seconds by phase, bytes, and memory against what was reserved."""
+    effort = done.effort
+    phases = ", ".join(f"{name} {value:.2f} s" for name, value in effort.seconds.items())
+    return (
+        f"{phases}; {human_size(effort.source_bytes)} read, {human_size(effort.store_bytes)} "
+        f"written; {human_size(effort.peak_memory)} of {human_size(done.demand.memory)} memory"
+    )
+
+
 class Lines:
     """One plain line a recording."""
 
@@ -74,14 +89,19 @@ class Lines:
         self._total = len(plan.convert)
         self._say(f"{discovered} recordings found, {self._total} to convert")
 
-    def finished(self, recording: Recording, outcome: Outcome) -> None:
+    def working(self, census: Census) -> None:
+        """Say nothing: a line a recording is enough."""
+
+    def finished(self, done: Done) -> None:
         """Say what came of one recording."""
         self._done += 1
+        outcome = done.outcome
         detail = _detail(outcome)
         shown = detail is not None and (self._verbose or not isinstance(outcome, Converted))
-        text = f"[{self._done}/{self._total}] {describe(outcome)}  {recording.path}"
+        text = f"[{self._done}/{self._total}] {describe(outcome)}  {done.recording.path}"
         if isinstance(outcome, Converted):
-            text += f"  {outcome.seconds:.1f} s"
+            seconds = f"{done.effort.total_seconds:.1f} s"
+            text += f"  {_effort(done) if self._verbose else seconds}"
         self._say(f"{text}: {detail}" if shown else text)
 
     def note(self, text: str) -> None:
@@ -115,6 +135,7 @@ class Live:
         )
         self._task: TaskID | None = None
         self._bytes = self._done = self._total = 0
+        self._census = ""
         self._started = time.monotonic()
 
     def __enter__(self) -> Live:
@@ -131,8 +152,18 @@ class Live:
         self._started = time.monotonic()
         self._task = self._progress.add_task(self._description(), total=size, rate="")
 
-    def finished(self, recording: Recording, outcome: Outcome) -> None:
+    def working(self, census: Census) -> None:
+        """Show what the workers do."""
+        self._census = (
+            f"{census.computing} converting, {census.fetching} fetching, "
+            f"{census.uploading} placing, {census.queued} queued"
+        )
+        if self._task is not None:
+            self._progress.update(self._task, description=self._description())
+
+    def finished(self, done: Done) -> None:
         """Count one recording; show what went wrong with it."""
+        recording, outcome = done.recording, done.outcome
         kind = describe(outcome).split()[0]
         self._counts[kind] += 1
         detail = _detail(outcome)
@@ -165,7 +196,7 @@ class Live:
         parts += [
             f"{self._counts[kind]} {kind}" for kind in ("failed", "pending") if self._counts[kind]
         ]
-        return ", ".join(parts)
+        return ", ".join(parts) + (f"; {self._census}" if self._census else "")
 
 
 def _weight(recording: Recording) -> int:
@@ -173,83 +204,45 @@ def _weight(recording: Recording) -> int:
     return recording.size + (1 << 20)
 
 
-def print_plan(summary: Summary, stream: TextIO) -> None:
-    """What a run would do."""
-    total = sum(planned.size_bytes for planned in summary.plan)
-    lines = [
-        f"{planned.action:8}{planned.format or 'unknown format':16}"
-        f"{human_size(planned.size_bytes):>9}  {planned.path}"
-        for planned in summary.plan
-    ]
-    counts = Counter(planned.action for planned in summary.plan)
-    actions = ", ".join(f"{count} to {action}" for action, count in sorted(counts.items()))
-    lines.append(
-        f"{summary.dataset_id} at {summary.source_commit[:12]}: {summary.discovered_count} "
-        f"recordings, {human_size(total)}{f'; {actions}' if actions else ''}. Nothing was written."
-    )
-    _print(lines, stream)
+class Logged:
+    """Another reporter, and a line of JSON for each thing that it is told."""
 
+    def __init__(self, shown: Reporter, stream: TextIO) -> None:
+        self._shown, self._stream = shown, stream
 
-def print_summary(summary: Summary, stream: TextIO) -> None:
-    """What a run did: counts, each failure's code and reason, what is pending and why."""
-    lines = [
-        f"{summary.dataset_id} at {summary.source_commit[:12]}: {summary.discovered_count} "
-        f"recordings = {summary.store_count} stores + {summary.failure_count} failures + "
-        f"{summary.pending_count} pending; {summary.converted} converted in this run, "
-        f"{_duration(summary.seconds)}"
-    ]
-    by_code: dict[str, list[tuple[str, str | None, str]]] = {}
-    for failure in summary.failures:
-        by_code.setdefault(failure.code, []).append((failure.path, failure.detail, failure.reason))
-    for code, failures in sorted(by_code.items()):
-        lines.append(f"failed, {code}: {len(failures)}. {failures[0][2]}")
-        lines += _listed([(path, detail) for path, detail, _ in failures])
-    by_reason: dict[str, list[tuple[str, str | None]]] = {}
-    for pending in summary.pending:
-        by_reason.setdefault(pending.reason, []).append((pending.path, pending.last_error))
-    for reason, paths in sorted(by_reason.items()):
-        lines.append(f"pending, {reason}: {len(paths)}")
-        lines += _listed(paths)
-    if summary.warnings:
-        lines.append(f"warnings: {len(summary.warnings)}")
-        lines += _listed([(warning, None) for warning in summary.warnings], "--json has all")
-    if summary.provenance_fetch_failed:
-        lines.append(
-            "the catalog could not be read: doi, license, citation and HED version are those "
-            "published before, or null"
+    def planned(self, plan: Plan, discovered: int) -> None:
+        """Log the numbers of the plan."""
+        self._shown.planned(plan, discovered)
+        self._log("planned", discovered=discovered, to_convert=len(plan.convert))
+
+    def working(self, census: Census) -> None:
+        """Log nothing: it changes all the time."""
+        self._shown.working(census)
+
+    def finished(self, done: Done) -> None:
+        """Log a recording: its outcome, seconds by phase, bytes, memory against the estimate."""
+        self._shown.finished(done)
+        effort, outcome = done.effort, done.outcome
+        self._log(
+            "recording",
+            path=done.recording.path,
+            outcome=describe(outcome).split()[0],
+            detail=_detail(outcome),
+            code=outcome.code if isinstance(outcome, Failed) else None,
+            seconds={name: round(value, 4) for name, value in effort.seconds.items()},
+            source_bytes=effort.source_bytes,
+            store_bytes=effort.store_bytes,
+            peak_memory=effort.peak_memory,
+            estimated_memory=done.demand.memory,
         )
-    lines.append(f"published: {summary.published_at}/index.json")
-    _print(lines, stream)
 
+    def note(self, text: str) -> None:
+        """Log what goes on."""
+        self._shown.note(text)
+        self._log("note", text=text)
 
-def _listed(rows: list[tuple[str, str | None]], rest: str = "listed in index.json") -> list[str]:
-    lines = [f"  {path}{f': {detail}' if detail else ''}" for path, detail in rows[:SHOWN]]
-    if len(rows) > SHOWN:
-        lines.append(f"  and {len(rows) - SHOWN} more; {rest}")
-    return lines
-
-
-def _print(lines: list[str], stream: TextIO) -> None:
-    print("\n".join(printable(line) for line in lines), file=stream, flush=True)
-
-
-def printable(text: str) -> str:
-    """Text without control characters: names and messages of a dataset steer no terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def human_size(size: float) -> str:
-    """Bytes with a unit, such as 12.3 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+    def _log(self, event: str, **facts: object) -> None:
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = msgspec.json.encode({"time": moment, "event": event, **facts})
+        with suppress(OSError):
+            print(line.decode(), file=self._stream, flush=True)

@@ -4,43 +4,58 @@ from __future__ import annotations
 
 import fnmatch
 import gc
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Final, Protocol
 
-import msgspec
-
-from .contract.addresses import Addresses, is_dataset_id
 from .contract.codes import PendingReason
-from .contract.details import public_detail
 from .contract.index import ENGINE_VERSION, Provenance, StoreEntry
-from .contract.validation import InvalidDocumentError, validate_store
+from .contract.index import NAME as INDEX
+from .contract.validation import InvalidDocumentError
+from .conversion import Done, convert, opened_cluster
 from .dataset.catalog import read_provenance
-from .dataset.content import read_small
+from .dataset.content import ContentSource, read_small
 from .dataset.discovery import discover
 from .dataset.recording import Recording
-from .dataset.repository import Repository, RepositoryError
+from .dataset.repository import RepositoryError
 from .dataset.snapshot import Snapshot
+from .places import Misplaced, Source, addresses, open_destination, open_source
 from .plan import Plan, make_plan, source_format
 from .publish.accounting import account
-from .publish.destination import Destination, DestinationError, LocalDestination
+from .publish.claim import claimed
+from .publish.journal import Journal, read_journal, write_journal
 from .publish.publication import Publication, Release, publish
 from .publish.published import Published, UnreadableIndexError, read_published
 from .recording.attributes import StoreContext
-from .settings import Settings
-from .summary import PlannedRecording, Summary
-from .work.outcome import Converted, Deferred, Failed, Outcome
-from .work.pool import WorkerDied, WorkerPool, usable_cpus
-from .work.task import CONVERSION, Task, run_task
+from .settings import TIMEOUT, Settings
+from .storage.destination import Destination, DestinationError, Superseded
+from .storage.local_destination import LocalDestination
+from .summary import (
+    PlannedRecording,
+    RecordingEffort,
+    Summary,
+    of_dry_run,
+    of_published,
+    of_release,
+)
+from .work.cluster import DaskCluster
+from .work.cluster_terms import NoCluster
+from .work.outcome import Converted, Deferred, Outcome
+from .work.pool import Census
+from .work.scratch import scratch_folder
+from .work.stop import Stop
 
 __all__ = ["NothingPublished", "Plan", "Reporter", "Settings", "Summary", "convert_dataset", "run"]
 
 DESCRIPTION_LIMIT = 1 << 20  # bytes of dataset_description.json
+
+# Times that an index is merged into a newer one that was published meanwhile.
+MERGES: Final = 5
 
 
 class NothingPublished(Exception):
@@ -53,7 +68,10 @@ class Reporter(Protocol):
     def planned(self, plan: Plan, discovered: int) -> None:
         """The plan is made, over this many discovered recordings."""
 
-    def finished(self, recording: Recording, outcome: Outcome) -> None:
+    def working(self, census: Census) -> None:
+        """What the workers do now."""
+
+    def finished(self, done: Done) -> None:
         """A recording of the plan is done."""
 
     def note(self, text: str) -> None:
@@ -66,7 +84,10 @@ class Silent:
     def planned(self, plan: Plan, discovered: int) -> None:
         """Say nothing."""
 
-    def finished(self, recording: Recording, outcome: Outcome) -> None:
+    def working(self, census: Census) -> None:
+        """Say nothing."""
+
+    def finished(self, done: Done) -> None:
         """Say nothing."""
 
     def note(self, text: str) -> None:
@@ -78,8 +99,18 @@ def convert_dataset(
     *,
     commit: str = "HEAD",
     dataset_id: str | None = None,
+    repository: str | None = None,
+    cache: Path | str | None = None,
+    trusted_hosts: Sequence[str] = (),
     dest: Path | str = "serving",
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    contract_base: str | None = None,
+    data_base: str | None = None,
     jobs: int | None = None,
+    memory: int = 0,
+    timeout: float = TIMEOUT,
+    dask: str | None = None,
     only: Sequence[str] = (),
     clean: bool = False,
     retry_pending: bool = False,
@@ -92,24 +123,40 @@ def convert_dataset(
 ) -> Summary:
     """Convert a dataset at a commit, as `nemar-convert` does; return the run's summary.
 
-    `dataset` is a git repository, `commit` what git takes for one, `dataset_id` by default the
-    folder's name. The copy goes to `dest`/<id>/zarr, `jobs` recordings at a time (default: the
-    CPUs), with temporary files in `scratch` (default: beside the copy). `only` holds globs of
-    BIDS paths. `catalog` is a base URL, a JSON file or "none". `clean` converts everything,
-    `retry_pending` what is pending only, `retry_failures` also failures of these codes (or
-    "all"); `if_outdated` ends at once when the copy is current, `dry_run` after the plan.
+    `dataset` is a git repository, or a dataset id: then it is fetched from the URL template
+    `repository` into `cache`. `commit` is what git takes for one, `dataset_id` by default the
+    folder's name. The copy goes to `dest`/<id>/zarr, a folder or s3://bucket/prefix at
+    `endpoint_url` and `region`; readers find it at `contract_base` and `data_base`, by default
+    the archive's. `trusted_hosts` may be private, and may see AWS credentials.
+
+    `jobs` recordings are converted at a time (default: the CPUs) in `memory` bytes (default:
+    what is free), each phase in `timeout` seconds and as many again for each GB, with temporary
+    files in `scratch` (default: beside the copy). `only` holds globs of BIDS paths. `catalog`
+    is a base URL, a JSON file or "none". `clean` converts everything, `retry_pending` what is
+    pending only, `retry_failures` also failures of these codes (or "all"); `if_outdated` ends
+    at once when the copy is current, `dry_run` after the plan.
 
     Recordings that fail or stay pending do not raise: the summary lists them. Raises
     NothingPublished when no index could be published, ValueError for settings that can't be.
-    Worker processes import the caller's
-    main module, so a script calls this under `if __name__ == "__main__":`.
+    Worker processes import the caller's main module, so a script calls this under
+    `if __name__ == "__main__":`.
     """
     settings = Settings(
-        dataset=Path(dataset),
+        dataset=str(dataset),
         commit=commit,
         dataset_id=dataset_id,
-        dest=Path(dest),
+        repository=repository,
+        cache=None if cache is None else Path(cache),
+        trusted_hosts=frozenset(trusted_hosts),
+        dest=str(dest),
+        endpoint_url=endpoint_url,
+        region=region,
+        contract_base=contract_base,
+        data_base=data_base,
         jobs=jobs or 0,
+        memory=memory,
+        timeout=timeout,
+        dask=dask,
         only=tuple(only),
         clean=clean,
         retry_pending=retry_pending,
@@ -122,11 +169,21 @@ def convert_dataset(
     return run(settings, reporter or Silent())
 
 
-def run(settings: Settings, reporter: Reporter) -> Summary:
-    """Convert a dataset as the settings say. Raises NothingPublished."""
+def run(settings: Settings, reporter: Reporter, stop: Stop | None = None) -> Summary:
+    """Convert a dataset as the settings say; `stop` ends it early, with what is done published.
+
+    Raises NothingPublished.
+    """
     try:
-        return _run(settings, reporter)
-    except (RepositoryError, DestinationError, UnreadableIndexError) as error:
+        with ExitStack() as stack:
+            return _run(settings, reporter, stop or Stop(), stack)
+    except (
+        RepositoryError,
+        DestinationError,
+        UnreadableIndexError,
+        Misplaced,
+        NoCluster,
+    ) as error:
         raise NothingPublished(str(error)) from error
     except InvalidDocumentError as error:
         raise NothingPublished(
@@ -140,47 +197,152 @@ def run(settings: Settings, reporter: Reporter) -> Summary:
         raise NothingPublished(f"the run stopped at {error.strerror or error}{where}") from error
 
 
-def _run(settings: Settings, reporter: Reporter) -> Summary:
+def _run(settings: Settings, reporter: Reporter, stop: Stop, stack: ExitStack) -> Summary:
     started = time.monotonic()
-    dataset_id = _dataset_id(settings)
-    repository = Repository(settings.dataset)
-    commit = repository.resolve(settings.commit)
-    destination = LocalDestination(settings.dest / dataset_id / "zarr")
-    published = _published(destination, dataset_id, settings)
-    is_current = published is not None and published.is_of(commit, ENGINE_VERSION)
-    if settings.if_outdated and published is not None and is_current and not published.pending:
-        return _unchanged_summary(published, destination, started)
-    if settings.retry_pending and not is_current:
+    source = open_source(settings)
+    destination = open_destination(settings, source.dataset_id)
+    copy = _read_copy(destination, source.dataset_id, settings)
+    if settings.if_outdated and copy.is_current(source.commit) and not copy.has_pending:
+        return _left(copy, destination, started)
+    if settings.retry_pending and not copy.is_current(source.commit):
         raise NothingPublished(
-            f"--retry-pending: the published index is not of {commit}; run without it first"
+            f"--retry-pending: the published index is not of {source.commit}; run without it first"
         )
+    cluster = stack.enter_context(
+        opened_cluster(settings, source, destination, stop, reporter.note)
+    )
     with _collector_paused():
-        snapshot = Snapshot.read(repository, commit)
-        recordings = discover(snapshot)
-        _check_selection(recordings, settings)
-        before = _before(published, repository, recordings, commit)
-        plan = make_plan(
-            recordings, published, before, settings, lambda entry: _is_there(entry, destination)
-        )
+        snapshot = Snapshot.read(source.repository, source.commit)
+        job = _Job(settings, source, destination, discover(snapshot), cluster)
+        _check_selection(job.recordings, settings)
+        plan = job.plan(copy)
     if plan.dropped:
         raise NothingPublished(
             f"{len(plan.dropped)} recordings that --only leaves out have changed since they were "
             f"published ({plan.dropped[0]} is one), and would lose their stores; run without --only"
         )
-    reporter.planned(plan, len(recordings))
+    reporter.planned(plan, len(job.recordings))
     if settings.dry_run:
-        return _dry_run_summary(dataset_id, commit, recordings, plan, started)
-    context = _store_context(settings, dataset_id, commit, repository, snapshot, published)
-    with _scratch(settings, destination) as scratch:
-        outcomes = dict(plan.decided)
-        for recording, outcome in _convert(plan, settings, repository, context, scratch):
-            placed = _placed(outcome, recording, destination)
-            outcomes[recording.path] = placed
-            reporter.finished(recording, placed)
+        return of_dry_run(source.dataset_id, source.commit, _planned(job, plan), _since(started))
+    content = ContentSource.of(source.repository, settings.trusted_hosts)
+    context = _store_context(job, snapshot, content, copy.published)
+    stop.is_heeded = True
+    with scratch_folder(_scratch_parent(settings, destination)) as scratch:
+        destination.sweep()
+        outcomes, efforts = _convert(job, plan, copy, content, context, scratch, reporter, stop)
+        if stop.requested and copy.published is not None and not efforts:
+            return _left(copy, destination, started, was_stopped=True)
         reporter.note("publishing")
-        release = _release(context, recordings, outcomes, plan)
-        publication = publish(release, destination, published, scratch)
-    return _summary(release, context, destination, publication, started)
+        release, publication = _publish(job, plan, copy, outcomes, context, scratch, reporter)
+    return of_release(
+        release,
+        publication,
+        destination.location,
+        _since(started),
+        efforts,
+        provenance_fetch_failed=context.provenance_fetch_failed,
+        was_stopped=stop.requested,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The serving copy as an index tells it, and that index's version; both None before the
+    first run."""
+
+    published: Published | None
+    version: str | None
+
+    def is_current(self, commit: str) -> bool:
+        return self.published is not None and self.published.is_of(commit, ENGINE_VERSION)
+
+    @property
+    def has_pending(self) -> bool:
+        return self.published is not None and bool(self.published.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What stays the same while a run goes on, whatever others publish."""
+
+    settings: Settings
+    source: Source
+    destination: Destination
+    recordings: Sequence[Recording]
+    cluster: DaskCluster | None
+
+    def plan(self, copy: _Copy) -> Plan:
+        """What is to be done to make the copy this commit's."""
+        stamps: dict[str, str] | None = None
+
+        def is_there(entry: StoreEntry) -> bool:
+            """Whether the destination holds the very store that a published entry describes.
+
+            A run that was cut short may have put a newer one in its place.
+            """
+            nonlocal stamps
+            if stamps is None:
+                assert copy.published is not None
+                entries = copy.published.stores.values()
+                stamps = self.destination.store_stamps(store.zarr for store in entries)
+            return stamps.get(entry.zarr) == entry.updated_utc
+
+        before = self._before(copy.published)
+        return make_plan(self.recordings, copy.published, before, self.settings, is_there)
+
+    def _before(self, published: Published | None) -> Mapping[str, Recording] | None:
+        """The recordings at the published commit; None when it can't be compared with."""
+        recordings = self.recordings
+        if published is None or published.engine_version != ENGINE_VERSION:
+            return None
+        if published.source_commit != self.source.commit:
+            try:
+                if not self.source.has(published.source_commit):
+                    return None  # history was rewritten
+                recordings = discover(
+                    Snapshot.read(self.source.repository, published.source_commit)
+                )
+            except RepositoryError:
+                return None
+        return {recording.path: recording for recording in recordings}
+
+
+def _read_copy(destination: Destination, dataset_id: str, settings: Settings) -> _Copy:
+    document = destination.read_document(INDEX)
+    if document is None:
+        return _Copy(None, None)
+    try:
+        published = read_published(document.content)
+        if published is not None and published.dataset_id != dataset_id:
+            raise UnreadableIndexError(
+                f"The published index is that of {published.dataset_id!r}, where "
+                f"{dataset_id} was expected."
+            )
+        return _Copy(published, document.version)
+    except UnreadableIndexError as error:
+        if settings.clean:
+            return _Copy(None, document.version)
+        raise NothingPublished(
+            f"{destination.location}: {str(error).rstrip('.')}; --clean replaces it"
+        ) from error
+
+
+def _left(
+    copy: _Copy, destination: Destination, started: float, *, was_stopped: bool = False
+) -> Summary:
+    """The summary of a run that leaves the published copy as it is."""
+    assert copy.published is not None
+    return of_published(
+        copy.published,
+        destination.location,
+        copy.version,
+        _since(started),
+        was_stopped=was_stopped,
+    )
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
 
 
 @contextmanager
@@ -195,42 +357,6 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _dataset_id(settings: Settings) -> str:
-    if settings.dataset_id is not None:
-        if not is_dataset_id(settings.dataset_id):
-            raise NothingPublished(
-                f"the dataset id {settings.dataset_id!r} was found, two lower-case letters and "
-                "six digits were expected, such as nm000103"
-            )
-        return settings.dataset_id
-    name = settings.dataset.resolve().name.removesuffix(".git")
-    if not is_dataset_id(name):
-        raise NothingPublished(
-            f"the folder's name {name!r} is no dataset id (two lower-case letters and six "
-            "digits, such as nm000103); say which with --dataset-id"
-        )
-    return name
-
-
-def _published(
-    destination: LocalDestination, dataset_id: str, settings: Settings
-) -> Published | None:
-    try:
-        published = read_published(destination.read_document("index.json"))
-        if published is not None and published.dataset_id != dataset_id:
-            raise UnreadableIndexError(
-                f"The published index is that of {published.dataset_id!r}, where "
-                f"{dataset_id} was expected."
-            )
-        return published
-    except UnreadableIndexError as error:
-        if settings.clean:
-            return None
-        raise NothingPublished(
-            f"{destination.root / 'index.json'}: {str(error).rstrip('.')}; --clean replaces it"
-        ) from error
-
-
 def _check_selection(recordings: Sequence[Recording], settings: Settings) -> None:
     paths = [recording.path for recording in recordings]
     if settings.only and not any(fnmatch.filter(paths, glob) for glob in settings.only):
@@ -239,73 +365,36 @@ def _check_selection(recordings: Sequence[Recording], settings: Settings) -> Non
         )
 
 
-class _StoreRoot(msgspec.Struct):
-    attributes: dict[str, Any]
-
-
-def _is_there(entry: StoreEntry, destination: Destination) -> bool:
-    """Whether the destination holds the very store that a published entry describes.
-
-    A run that was cut short may have put a newer one in its place.
-    """
-    try:
-        raw = destination.read_document(f"{entry.zarr}/zarr.json")
-        root = None if raw is None else msgspec.json.decode(raw, type=_StoreRoot)
-    except (DestinationError, msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return root is not None and root.attributes.get("created_utc") == entry.updated_utc
-
-
-def _placed(outcome: Outcome, recording: Recording, destination: Destination) -> Outcome:
-    """The outcome once its store is at the destination; one that can't be is for a later run.
-
-    So is one whose entry would make the whole index invalid.
-    """
-    if not isinstance(outcome, Converted):
-        return outcome
-    try:
-        validate_store(msgspec.to_builtins(outcome.entry))
-        destination.place_store(outcome.store, recording.zarr)
-    except (InvalidDocumentError, DestinationError) as error:
-        return Deferred(PendingReason.INFRA_FAILURE, public_detail(error))
-    return outcome
-
-
-def _before(
-    published: Published | None,
-    repository: Repository,
-    recordings: Sequence[Recording],
-    commit: str,
-) -> Mapping[str, Recording] | None:
-    """The recordings at the published commit; None when it can't be compared with."""
-    if published is None or published.engine_version != ENGINE_VERSION:
-        return None
-    if published.source_commit != commit:
-        try:
-            recordings = discover(Snapshot.read(repository, published.source_commit))
-        except RepositoryError:
-            return None  # history was rewritten
-    return {recording.path: recording for recording in recordings}
+def _planned(job: _Job, plan: Plan) -> list[PlannedRecording]:
+    return [
+        PlannedRecording(
+            path=recording.path,
+            zarr=recording.zarr,
+            format=known.name if (known := source_format(recording)) else None,
+            size_bytes=recording.size,
+            action=plan.action(recording),
+        )
+        for recording in job.recordings
+    ]
 
 
 def _store_context(
-    settings: Settings,
-    dataset_id: str,
-    commit: str,
-    repository: Repository,
-    snapshot: Snapshot,
-    published: Published | None,
+    job: _Job, snapshot: Snapshot, content: ContentSource, published: Published | None
 ) -> StoreContext:
+    source, settings = job.source, job.settings
     description = snapshot.get("dataset_description.json")
-    raw = None if description is None else read_small(description, repository, DESCRIPTION_LIMIT)
-    answer = read_provenance(settings.catalog, dataset_id, raw)
+    raw = None
+    if description is not None:
+        content = ContentSource.of(source.repository, settings.trusted_hosts)
+        raw = read_small(description, content, DESCRIPTION_LIMIT)
+    answer = read_provenance(settings.catalog, source.dataset_id, raw)
     # A catalog that is down takes no fact away that was published.
     facts = published if answer.fetch_failed and published is not None else answer
     return StoreContext(
-        dataset_id=dataset_id,
-        source_commit=commit,
+        dataset_id=source.dataset_id,
+        source_commit=source.commit,
         engine_version=ENGINE_VERSION,
-        contract_base=Addresses.for_dataset(dataset_id).contract_base,
+        contract_base=addresses(settings, source.dataset_id).contract_base,
         created_utc=_now(),
         doi=facts.doi,
         license=facts.license,
@@ -319,145 +408,136 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@contextmanager
-def _scratch(settings: Settings, destination: LocalDestination) -> Iterator[Path]:
-    """A folder of the run's own. By default it lies on the destination's volume, where a
-    finished store is moved into place without a copy."""
-    parent = (settings.scratch or destination.root.parent).absolute()
-    parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".nemar-convert-", dir=parent))
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _scratch_parent(settings: Settings, destination: Destination) -> Path:
+    """By default on a folder destination's volume, where a finished store is moved into place
+    without a copy."""
+    if settings.scratch is not None:
+        return settings.scratch.absolute()
+    if isinstance(destination, LocalDestination):
+        return destination.root.parent.absolute()
+    return Path(tempfile.gettempdir())
 
 
 def _convert(
-    plan: Plan, settings: Settings, repository: Repository, context: StoreContext, scratch: Path
-) -> Iterator[tuple[Recording, Outcome]]:
-    """Convert what the plan says in worker processes; yield each outcome as it comes."""
-    tasks = (
-        Task(recording, repository.path.absolute(), context, scratch / str(number))
-        for number, recording in enumerate(plan.convert)
+    job: _Job,
+    plan: Plan,
+    copy: _Copy,
+    content: ContentSource,
+    context: StoreContext,
+    scratch: Path,
+    reporter: Reporter,
+    stop: Stop,
+) -> tuple[dict[str, Outcome], list[RecordingEffort]]:
+    """Convert what the plan says; return every outcome by path, and what each took."""
+    outcomes = dict(plan.decided)
+    efforts: list[RecordingEffort] = []
+    known = copy.published.store_paths if copy.published is not None else frozenset()
+    new = {recording.zarr for recording in plan.convert}.difference(known)
+    if new:
+        found = read_journal(job.destination)
+        write_journal(job.destination, Journal(found.stores | new, found.stale))
+    for done in convert(
+        plan.convert,
+        job.settings,
+        content,
+        context,
+        job.destination,
+        scratch,
+        stop,
+        reporter.working,
+        job.cluster,
+    ):
+        outcomes[done.recording.path] = done.outcome
+        if done.was_reached:
+            efforts.append(_effort(done))
+            reporter.finished(done)
+    return outcomes, efforts
+
+
+def _effort(done: Done) -> RecordingEffort:
+    return RecordingEffort(
+        path=done.recording.path,
+        seconds={phase: round(value, 3) for phase, value in done.effort.seconds.items()},
+        source_bytes=done.effort.source_bytes,
+        store_bytes=done.effort.store_bytes,
+        peak_memory=done.effort.peak_memory,
+        estimated_memory=done.demand.memory,
     )
-    if not plan.convert:
-        return  # a worker's imports take seconds
-    formats = {source_format(recording) for recording in plan.convert}
-    modules = sorted({name for known in formats if known for name in known.modules})
-    pool = WorkerPool(run_task, settings.jobs or usable_cpus(), (*CONVERSION, *modules))
-    for task, result in pool.run(tasks):
-        if isinstance(result, WorkerDied):
-            result = Deferred(PendingReason.INFRA_FAILURE, str(result))
-        yield task.recording, result
-        events = result.events if isinstance(result, Converted) else None
-        with suppress(OSError):
-            _remove_all_but(task.folder, events)
+
+
+def _publish(
+    job: _Job,
+    plan: Plan,
+    copy: _Copy,
+    outcomes: Mapping[str, Outcome],
+    context: StoreContext,
+    scratch: Path,
+    reporter: Reporter,
+) -> tuple[Release, Publication]:
+    """Publish this run's outcomes over the index that is there now.
+
+    When another run has published since this one began, the result is that of this run after
+    the other one.
+    """
+
+    def wait() -> None:
+        reporter.note("another run is publishing to the same place; waiting for it")
+
+    with claimed(job.destination, wait):
+        for _ in range(MERGES):
+            now = _read_copy(job.destination, job.source.dataset_id, job.settings)
+            if now.version != copy.version:
+                reporter.note("another run has published meanwhile; merging with it")
+                copy, plan, outcomes = _merged(job, now, outcomes)
+            release = _release(job, plan, outcomes, context)
+            try:
+                return release, publish(
+                    release, job.destination, copy.published, copy.version, scratch
+                )
+            except Superseded:
+                continue
+    raise NothingPublished(
+        f"{job.destination.location}: the index was replaced by others {MERGES} times while this "
+        "run published; the stores are there, and the next run accounts for them"
+    )
+
+
+def _merged(
+    job: _Job, now: _Copy, outcomes: Mapping[str, Outcome]
+) -> tuple[_Copy, Plan, dict[str, Outcome]]:
+    """The plan over a newer index, and those outcomes that still count."""
+    finishing = replace(job.settings, only=(), clean=False, retry_pending=False, retry_failures=())
+    plan = replace(job, settings=finishing).plan(now)
+    converted = [o.entry for o in outcomes.values() if isinstance(o, Converted)]
+    stamps = job.destination.store_stamps(entry.zarr for entry in converted)
+    kept: dict[str, Outcome] = {**plan.decided}
+    for path, outcome in outcomes.items():
+        theirs = plan.carry.get(path)
+        if isinstance(outcome, Converted):
+            if stamps.get(outcome.entry.zarr) == outcome.entry.updated_utc:
+                kept[path] = outcome
+            elif theirs is None:  # replaced or removed by a run that is not done
+                kept[path] = Deferred(PendingReason.NOT_ATTEMPTED, attempted=False)
+        elif theirs is None or not (isinstance(theirs, StoreEntry) or _was_left(outcome)):
+            kept[path] = outcome
+    return now, plan, kept
+
+
+def _was_left(outcome: Outcome) -> bool:
+    return isinstance(outcome, Deferred) and not outcome.attempted
 
 
 def _release(
-    context: StoreContext,
-    recordings: Sequence[Recording],
-    outcomes: Mapping[str, Outcome],
-    plan: Plan,
+    job: _Job, plan: Plan, outcomes: Mapping[str, Outcome], context: StoreContext
 ) -> Release:
     now = _now()
     return Release(
         dataset_id=context.dataset_id,
         commit=context.source_commit,
         updated_utc=now,
-        addresses=Addresses.for_dataset(context.dataset_id),
+        addresses=addresses(job.settings, context.dataset_id),
         provenance=Provenance(context.doi, context.license, context.citation, context.hed_version),
-        recordings=recordings,
+        recordings=job.recordings,
         outcomes=outcomes,
-        accounts=account(recordings, outcomes, plan.carry, plan.history, now),
-    )
-
-
-def _remove_all_but(folder: Path, kept: Path | None) -> None:
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path != kept:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _dry_run_summary(
-    dataset_id: str, commit: str, recordings: Sequence[Recording], plan: Plan, started: float
-) -> Summary:
-    return Summary(
-        dataset_id=dataset_id,
-        source_commit=commit,
-        dry_run=True,
-        discovered_count=len(recordings),
-        store_count=0,
-        failure_count=sum(isinstance(outcome, Failed) for outcome in plan.decided.values()),
-        pending_count=0,
-        converted=0,
-        errors=0,
-        seconds=round(time.monotonic() - started, 3),
-        plan=tuple(
-            PlannedRecording(
-                path=recording.path,
-                zarr=recording.zarr,
-                format=known.name if (known := source_format(recording)) else None,
-                size_bytes=recording.size,
-                action=plan.action(recording),
-            )
-            for recording in recordings
-        ),
-    )
-
-
-def _unchanged_summary(
-    published: Published, destination: LocalDestination, started: float
-) -> Summary:
-    """Of a run that found the published copy current, and did nothing."""
-    counts = len(published.stores), len(published.failures), len(published.pending)
-    return Summary(
-        dataset_id=published.dataset_id,
-        source_commit=published.source_commit,
-        dry_run=False,
-        discovered_count=sum(counts),
-        store_count=counts[0],
-        failure_count=counts[1],
-        pending_count=counts[2],
-        converted=0,
-        errors=0,
-        seconds=round(time.monotonic() - started, 3),
-        published_at=destination.location,
-        events_row_count=published.events_row_count,
-        failures=tuple(published.failures.values()),
-    )
-
-
-def _summary(
-    release: Release,
-    context: StoreContext,
-    destination: LocalDestination,
-    publication: Publication,
-    started: float,
-) -> Summary:
-    index = publication.index
-    warnings = list(publication.warnings)
-    for path, outcome in release.outcomes.items():
-        if isinstance(outcome, Converted):
-            warnings.extend(f"{path}: {warning}" for warning in outcome.warnings)
-    return Summary(
-        dataset_id=release.dataset_id,
-        source_commit=release.commit,
-        dry_run=False,
-        discovered_count=index.discovered_count,
-        store_count=index.store_count,
-        failure_count=index.failure_count,
-        pending_count=index.pending_count,
-        converted=sum(isinstance(outcome, Converted) for outcome in release.outcomes.values()),
-        errors=index.errors,
-        seconds=round(time.monotonic() - started, 3),
-        published_at=destination.location,
-        events_row_count=publication.events.row_count if publication.events else None,
-        events_stores_without_rows=publication.events_stores_without_rows,
-        events_upload_failed=publication.events_upload_failed,
-        manifest_upload_failed=publication.manifest_upload_failed,
-        provenance_fetch_failed=context.provenance_fetch_failed,
-        failures=index.failures,
-        pending=index.pending,
-        warnings=tuple(warnings),
+        accounts=account(job.recordings, outcomes, plan.carry, plan.history, now),
     )

@@ -21,11 +21,12 @@ from ..contract.index import Index, Provenance, StoreEntry, encode_index
 from ..contract.manifest import Manifest, ManifestFile, ManifestStore, encode_manifest
 from ..contract.validation import validate_index, validate_manifest
 from ..dataset.recording import Recording
+from ..storage.destination import Destination, DestinationError
 from ..work.outcome import Converted, Outcome
 from . import events_table
 from .accounting import Accounts, EventsReference, build_index
-from .destination import Destination, DestinationError
 from .events_table import EventsError, EventsFile, write_events
+from .journal import Journal, StaleObjects, read_journal, remove_journal, write_journal
 from .published import Published
 
 
@@ -45,41 +46,57 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What was published; `events` is None when there are no rows or they were lost."""
+    """What was published; `events` is None when there are no rows or they were lost.
+
+    `removed` counts the stores that the index before named, and that are gone now.
+    """
 
     index: Index
+    index_version: str
     events: EventsFile | None
     events_stores_without_rows: int
     events_upload_failed: bool
     manifest_upload_failed: bool
+    removed: int
     warnings: tuple[str, ...]
 
 
 def publish(
-    release: Release, destination: Destination, published: Published | None, scratch: Path
+    release: Release,
+    destination: Destination,
+    published: Published | None,
+    version: str | None,
+    scratch: Path,
 ) -> Publication:
     """Write the documents in the order that never shows a reader what is not there.
 
-    Stores that the new index no longer names are removed after it is live. Raises
-    InvalidDocumentError or DestinationError, with nothing changed for readers.
+    `published` was read at `version` of the index, both None when there was none. What the new
+    index no longer names is removed after it is live. Raises Superseded when the index has
+    another version by now, InvalidDocumentError or DestinationError, in each case with nothing
+    changed for readers.
     """
     warnings: list[str] = []
     local = scratch / events_table.NAME
     built = _build_events(release, destination, published, local, warnings)
     events = built if built is not None and built.row_count else None
     index, manifest = _documents(release, events)
+    journal = _journal(index, release, destination, published)
     if events is not None and not _write_events(local, destination, warnings):
         built = events = None
         index, manifest = _documents(release, None)
     manifest_failed = _write_manifest(manifest, destination, warnings)
-    destination.write_document(index_document.NAME, encode_index(index))
-    _remove_old(index, destination, published, warnings)
+    index_version = destination.write_document(
+        index_document.NAME, encode_index(index), expected=version
+    )
+    removed = _remove_old(journal, index, destination, published, warnings)
     return Publication(
         index=index,
+        index_version=index_version,
         events=events,
         events_stores_without_rows=0 if built is None else built.stores_without_rows,
         events_upload_failed=built is None,
         manifest_upload_failed=manifest_failed,
+        removed=removed,
         warnings=tuple(warnings),
     )
 
@@ -191,14 +208,54 @@ def _write_manifest(manifest: Manifest, destination: Destination, warnings: list
     return False
 
 
-def _remove_old(
-    index: Index, destination: Destination, published: Published | None, warnings: list[str]
-) -> None:
-    """Remove what the old index named and the new one does not."""
-    named = {store.zarr for store in index.stores}
+def _journal(
+    index: Index, release: Release, destination: Destination, published: Published | None
+) -> Journal:
+    """What is to be removed once the index is live, and what is still being made; written down
+    in case that this run is not there to see the removal."""
+    found = read_journal(destination)
     before = published.store_paths if published is not None else frozenset()
-    for zarr in sorted(before - named):
+    stale = {
+        outcome.entry.zarr: StaleObjects(outcome.entry.updated_utc, outcome.stale)
+        for outcome in release.outcomes.values()
+        if isinstance(outcome, Converted) and outcome.stale
+    }
+    named = {store.zarr for store in index.stores}
+    journal = Journal((found.stores | before) - named, {**found.stale, **stale})
+    if journal not in (found, Journal()):
+        write_journal(destination, journal)
+    return journal
+
+
+def _remove_old(
+    journal: Journal,
+    index: Index,
+    destination: Destination,
+    published: Published | None,
+    warnings: list[str],
+) -> int:
+    """Remove what the journal names; return how many published stores that were.
+
+    A store of a pending recording that no index ever named stays in the journal: another run
+    may be about to publish it.
+    """
+    before = published.store_paths if published is not None else frozenset()
+    left = journal.stores.intersection(entry.zarr for entry in index.pending) - before
+    removed = 0
+    for zarr in sorted(journal.stores - left):
         try:
             destination.remove_store(zarr)
+            removed += zarr in before
         except DestinationError as error:
+            left |= {zarr}
             warnings.append(f"a store that is no longer listed remains: {error}")
+    try:
+        for zarr, stale in journal.stale.items():
+            destination.remove_objects(zarr, stale.names, stale.stamp)
+        if left:
+            write_journal(destination, Journal(left))
+        else:
+            remove_journal(destination)
+    except DestinationError as error:
+        warnings.append(f"parts of an older store remain: {error}")
+    return removed
