@@ -4,6 +4,8 @@
 #
 #   scripts/environment.sh EXTRA        EXTRA is view or test, see pyproject.toml
 #
+# For the tests, and where there is npm, zarrita too, a reader in JavaScript.
+#
 # Needs python3 >= 3.11 with its venv module; PYTHON=python3.12 chooses another one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -30,4 +32,11 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
         --constraint constraints.txt --editable ".[$extra]"
     echo "$wanted" > "$stamp"
+fi
+
+zarrita=0.7.5
+if [ "$extra" = test ] && command -v npm >/dev/null &&
+    ! grep -qs "\"version\": \"$zarrita\"" .venv/zarrita/node_modules/zarrita/package.json; then
+    npm install --silent --no-save --no-package-lock --prefix .venv/zarrita "zarrita@$zarrita" ||
+        echo "zarrita cannot be installed; the test that reads with it is skipped" >&2
 fi

@@ -4,10 +4,11 @@ Each dataset of a list is converted by `nemar-convert --if-outdated` in a proces
 copy that is of the dataset's commit and of this engine, with nothing pending, costs a second:
 an interrupted run is resumed by running it again.
 
-The list is a text file with a dataset a line, its path or its id and its path; relative paths
-start at the working directory, and what follows a # at a line's start or after a space is a
-comment:
+The list is a text file with a dataset a line, its path, its id and its path, or its id alone
+when it is to be fetched; relative paths start at the working directory, and what follows a # at
+a line's start or after a space is a comment:
 
+    nm000108
     /data/nm000103
     nm000281  /data/clones/large one    # the name of this folder is no id
 
@@ -33,7 +34,7 @@ from types import FrameType
 from typing import IO, Any
 
 from converter.contract.addresses import is_dataset_id
-from converter.work.pool import usable_cpus
+from converter.work.fork_server import usable_cpus
 
 EXAMPLES = """\
 examples:
@@ -120,7 +121,7 @@ class Conversion:
 class Reconversion:
     """Conversions of many datasets, at most `at_once` at a time; a signal ends them all."""
 
-    def __init__(self, dest: Path, logs: Path, at_once: int, options: Sequence[str]) -> None:
+    def __init__(self, dest: str, logs: Path, at_once: int, options: Sequence[str]) -> None:
         self._dest, self._logs, self._at_once = dest, logs, at_once
         self._options = options
         self._running: list[Conversion] = []
@@ -151,7 +152,7 @@ class Reconversion:
         summary = self._logs / f"{dataset.id}.json"
         summary.unlink(missing_ok=True)
         log = (self._logs / f"{dataset.id}.log").open("wb")
-        own = ["--if-outdated", "--dest", str(self._dest), "--dataset-id", dataset.id]
+        own = ["--if-outdated", "--dest", self._dest, "--dataset-id", dataset.id]
         own += ["--json", str(summary)]
         process = subprocess.Popen(
             [sys.executable, "-m", "converter", *self._options, *own, "--", dataset.path],
@@ -241,11 +242,14 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s [-h] LIST --dest DIR [--at-once N] [--log DIR] [-- OPTION ...]",
+        usage="%(prog)s [-h] LIST --dest DEST [--at-once N] [--log DIR] [-- OPTION ...]",
     )
     cli.add_argument("list", metavar="LIST", type=Path, help="text file with a dataset a line")
     cli.add_argument(
-        "--dest", metavar="DIR", type=Path, required=True, help="writes DIR/<id>/zarr/"
+        "--dest",
+        metavar="DIR|s3://BUCKET[/PREFIX]",
+        required=True,
+        help="writes <id>/zarr/ there for each dataset",
     )
     cli.add_argument(
         "--at-once",

@@ -10,6 +10,10 @@ import pytest
 from converter import Summary, convert_dataset
 
 from ..fixture_outcomes import FIXTURE_DATASET
+from .archive import changed as changed
+from .archive import disturbed as disturbed
+from .archive import older_copy as older_copy
+from .archive import undisturbed as undisturbed
 
 DATASET_ID = "nm099999"
 

@@ -113,7 +113,7 @@ def check_store(store: Path, whole: Whole, modality: str) -> int:
     return compared
 
 
-def check_views(store: Path) -> None:
+def check_views(store: Path | str) -> None:
     """Each view column is the extremes of exactly the level-0 samples under it."""
     root = zarr.open_group(store, mode="r")
     for name in root.attrs["channel_groups"]:

@@ -168,7 +168,7 @@ def planned(before: Snapshot, after: Snapshot, paths: list[str]) -> set[str]:
     }
     published = read_published(json.dumps(document).encode())
     was = {recording.path: recording for recording in discover(before)}
-    plan = make_plan(discover(after), published, was, Settings(Path()), lambda zarr: True)
+    plan = make_plan(discover(after), published, was, Settings("."), lambda zarr: True)
     assert len(plan.convert) + len(plan.carry) == len(paths)
     return {recording.path for recording in plan.convert}
 

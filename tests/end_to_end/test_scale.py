@@ -10,8 +10,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,86 +17,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from converter.contract.addresses import Addresses
-from converter.contract.index import GroupEntry, Provenance, StoreEntry, encode_index
+from converter.contract.index import Provenance, encode_index
 from converter.publish.accounting import Accounts, EventsReference, build_index
 from converter.work.spool import row_schema
+from scripts.benchmarks.large_dataset import EVENTS, WHEN, Name, files, names, store_entry
+from scripts.benchmarks.trees import make_repository
 
 from ..conftest import GIT_ENVIRONMENT, git
-from ..dataset.trees import Content, Link, make_repository
 from .history import DATASET_ID, History, annex_object, edf, event_rows
 
 pytestmark = pytest.mark.slow
 
-SUBJECTS, SESSIONS, RUNS = 1250, 4, 5
-COUNT = SUBJECTS * SESSIONS * RUNS
-EVENTS = 4
-WHEN = "2026-01-02T03:04:05Z"
-
-
-@dataclass(frozen=True)
-class Name:
-    """The parts of one recording's name."""
-
-    subject: str
-    session: str
-    run: str
-
-    @property
-    def stem(self) -> str:
-        sub, ses = f"sub-{self.subject}", f"ses-{self.session}"
-        return f"{sub}/{ses}/eeg/{sub}_{ses}_task-rest_run-{self.run}"
-
-
-def names() -> Iterator[Name]:
-    for subject in range(SUBJECTS):
-        for session in range(SESSIONS):
-            for run in range(RUNS):
-                yield Name(f"{subject:04}", str(session + 1), str(run + 1))
-
-
-def files(link: str) -> Iterator[tuple[str | bytes, Content]]:
-    """Four paths a recording: an annexed EDF and three sidecars."""
-    yield "dataset_description.json", b'{"Name": "Large"}'
-    yield "task-rest_eeg.json", b'{"PowerLineFrequency": 50}'
-    channels = b"name\ttype\tunits\nE0\tEEG\tuV\nE1\tEEG\tuV\n"
-    rows = "".join(f"{event / 10}\t0\tgo\n" for event in range(EVENTS)).encode()
-    for number, name in enumerate(names()):
-        yield f"{name.stem}_eeg.edf", Link(f"../../../{link}")
-        yield f"{name.stem}_eeg.json", b'{"RecordingDuration": %d}' % number
-        yield f"{name.stem}_channels.tsv", channels
-        yield f"{name.stem}_events.tsv", b"onset\tduration\ttrial_type\n" + rows
-
-
-def store_entry(name: Name) -> StoreEntry:
-    group = GroupEntry(
-        name="eeg_100hz",
-        modality="EEG",
-        rate=100.0,
-        n_channels=2,
-        n_samples=100,
-        duration_s=1.0,
-        source_rate_hz=100.0,
-        n_view_levels=0,
-        view_chunk_columns=1024,
-        chunk_samples=400,
-        shard_samples=30000,
-    )
-    return StoreEntry(
-        path=f"{name.stem}_eeg.edf",
-        zarr=f"{name.stem}_eeg.zarr",
-        updated_utc=WHEN,
-        modalities=["eeg"],
-        groups=[group],
-        power_line_frequency=50.0,
-        event_description_count=0,
-        n_events=EVENTS,
-        trial_types={"go": EVENTS},
-    )
+COUNT = 25_000
 
 
 def publish_by_hand(history: History, commit: str) -> None:
     """What a first run leaves, with stores that have no more than their root metadata."""
-    entries = tuple(sorted(map(store_entry, names()), key=lambda entry: entry.path))
+    entries = tuple(sorted(map(store_entry, names(COUNT)), key=lambda entry: entry.path))
     for entry in entries:
         store = history.serving / entry.zarr
         store.mkdir(parents=True)
@@ -114,7 +49,7 @@ def publish_by_hand(history: History, commit: str) -> None:
         events=EventsReference(addresses.events_url, COUNT * EVENTS),
     )
     (history.serving / "index.json").write_bytes(encode_index(index))
-    by_stem = sorted(names(), key=lambda name: name.stem)
+    by_stem = sorted(names(COUNT), key=lambda name: name.stem)
     columns: dict[str, list[Any]] = {
         "store_path": [f"{name.stem}_eeg.zarr" for name in by_stem for _ in range(EVENTS)],
         "onset_s": [event / 10 for _ in by_stem for event in range(EVENTS)],
@@ -132,7 +67,7 @@ def publish_by_hand(history: History, commit: str) -> None:
 def large(tmp_path_factory: pytest.TempPathFactory) -> History:
     history = History(tmp_path_factory.mktemp("large"))
     content = edf(0)
-    commit = make_repository(history.root, files(annex_object(content)))
+    commit = make_repository(history.root, files(COUNT, annex_object(content)))
     place = history.root / annex_object(content)
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
