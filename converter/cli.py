@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from .summary import Summary
 
 PUBLISHED, NOTHING_PUBLISHED, INTERRUPTED = 0, 1, 130
+
+# Signals within these seconds are one: a batch system, or a terminal, signals the whole job, and a
+# script in between passes the signal on.
+TOGETHER = 2.0
 
 DESCRIPTION = """\
 Make the serving copy of a BIDS dataset: every raw EEG, MEG, iEEG and EMG recording at a
@@ -353,10 +359,15 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> Summary:
 def _stopping(stop: Stop) -> Iterator[None]:
     """Signals ask for an early end once there is work that is worth publishing; a second signal,
     or one before that, ends the run where it is."""
+    asked = math.inf
 
     def handle(number: int, frame: object) -> None:
-        if stop.requested or not stop.is_heeded:
+        nonlocal asked
+        if not stop.is_heeded or time.monotonic() - asked > TOGETHER:
             raise KeyboardInterrupt
+        if stop.requested:
+            return
+        asked = time.monotonic()
         stop.request()
         _say("nemar-convert: stopping; what is done is published (once more: stop at once)")
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from .contract.codes import FailureCode, PendingReason
 from .contract.details import public_detail
 from .dataset.content import ContentSource
 from .dataset.recording import Recording
+from .dataset.repository import Repository
 from .places import Source
 from .plan import source_format
 from .recording.attributes import StoreContext
@@ -23,8 +25,8 @@ from .work.cluster import DaskCluster
 from .work.cluster_terms import KilledForMemory, NoCluster, Shared
 from .work.fork_server import usable_cpus
 from .work.limits import time_limit
-from .work.machine import oom_kills
-from .work.need import Need, need_of
+from .work.machine import lies_in_memory, oom_kills
+from .work.need import Need, declared_rate, need_of
 from .work.outcome import Converted, Deferred, Effort, Failed, Outcome, Result
 from .work.pool import (
     Census,
@@ -39,6 +41,8 @@ from .work.pool import (
 from .work.scratch import scratch_folder
 from .work.stop import Stop
 from .work.task import CONVERSION, Task, run_task
+
+_JSON_LIMIT: Final = 1 << 16  # bytes of a sidecar that is read to estimate needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +77,14 @@ def convert(
     """
     if not recordings:
         return  # a worker's imports take seconds
-    budget = MachineBudget(scratch, settings.memory)
-    total = budget.total_memory if cluster is None else cluster.largest_memory()
+    engine = _Engine(settings, MachineBudget(scratch, settings.memory), stop, watch, cluster)
+    total = engine.largest_memory()
+    rates = _declared_rates(recordings, content)
     tasks: list[Task] = []
     for number, recording in enumerate(recordings):
-        need = _need(recording, content)
+        need = _need(recording, content, rates.get(recording.path))
+        if cluster is None and lies_in_memory(scratch):
+            need = replace(need, memory=need.memory + need.scratch)
         demand = Demand(
             min(need.memory, total),
             need.scratch,
@@ -88,48 +95,15 @@ def convert(
             continue
         folder = scratch / str(number)
         tasks.append(Task(recording, content, context, destination, folder, demand))
-    preload = _preload(recordings)
-    if cluster is None:
-        results = _converted_here(tasks, preload, settings.jobs, budget, stop, watch)
-    else:
-        results = cluster.run(tasks, preload, watch)
-    for task, result in results:
-        with suppress(OSError):
-            shutil.rmtree(task.folder, ignore_errors=True)
-        if isinstance(result, Result):
-            yield Done(task.recording, _spooled(result, task.folder), result.effort, task.demand)
-            continue
-        reached = not isinstance(result, Stopped | NoCluster)
-        yield Done(task.recording, _unfinished(result), Effort(), task.demand, was_reached=reached)
-
-
-def _converted_here(
-    tasks: Sequence[Task],
-    preload: Sequence[str],
-    jobs: int,
-    budget: MachineBudget,
-    stop: Stop,
-    watch: Callable[[Census], None],
-) -> Iterator[tuple[Task, Result | Unfinished]]:
-    """Tasks with their results, from worker processes of this machine."""
-    jobs = jobs or usable_cpus()
-    pool = WorkerPool(
-        run_task,
-        jobs,
-        ahead=jobs,
-        preload=preload,
-        demand=lambda task: task.demand,
-        budget=budget,
-        stop=stop,
-        watch=watch,
-    )
-    kills = oom_kills()
-    for task, result in pool.run(tasks):
-        if isinstance(result, WorkerDied):
-            was_killed, kills = oom_kills() > kills, oom_kills()
-            yield task, KilledForMemory(str(result)) if was_killed else result
+    again: list[Task] = []
+    for done, task in _run(tasks, engine):
+        if _ran_out_of_memory(done) and len(tasks) > 1:
+            again.append(replace(task, demand=replace(task.demand, memory=total)))
         else:
-            yield task, result
+            yield done
+    # An estimate that was too low would be so in every later run: once more, with all there is.
+    for done, _ in _run(again, engine):
+        yield done
 
 
 @contextmanager
@@ -156,10 +130,95 @@ def opened_cluster(
         yield cluster
 
 
-def _need(recording: Recording, content: ContentSource) -> Need:
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What runs tasks: worker processes of this machine, or the cluster."""
+
+    settings: Settings
+    budget: MachineBudget
+    stop: Stop
+    watch: Callable[[Census], None]
+    cluster: DaskCluster | None
+
+    def largest_memory(self) -> int:
+        """Bytes that one task can have at most. Raises NoCluster."""
+        return self.budget.total_memory if self.cluster is None else self.cluster.largest_memory()
+
+    def run(
+        self, tasks: Sequence[Task], preload: Sequence[str]
+    ) -> Iterator[tuple[Task, Result | Unfinished]]:
+        """Yield each task with its result as it ends."""
+        if self.cluster is not None:
+            yield from self.cluster.run(tasks, preload, self.watch)
+            return
+        jobs = self.settings.jobs or usable_cpus()
+        pool: WorkerPool[Task, Result] = WorkerPool(
+            run_task,
+            jobs,
+            ahead=jobs,
+            preload=preload,
+            demand=lambda task: task.demand,
+            budget=self.budget,
+            stop=self.stop,
+            watch=self.watch,
+        )
+        kills = oom_kills()
+        for task, result in pool.run(tasks):
+            if isinstance(result, WorkerDied):
+                was_killed, kills = oom_kills() > kills, oom_kills()
+                yield task, KilledForMemory(str(result)) if was_killed else result
+            else:
+                yield task, result
+
+
+def _run(tasks: Sequence[Task], engine: _Engine) -> Iterator[tuple[Done, Task]]:
+    for task, result in engine.run(tasks, _preload([task.recording for task in tasks])):
+        shutil.rmtree(task.folder, ignore_errors=True)
+        if isinstance(result, Result):
+            outcome = _spooled(result, task.folder)
+            yield Done(task.recording, outcome, result.effort, task.demand), task
+            continue
+        reached = not isinstance(result, Stopped | NoCluster)
+        done = Done(task.recording, _unfinished(result), Effort(), task.demand, reached)
+        yield done, task
+
+
+def _ran_out_of_memory(done: Done) -> bool:
+    outcome = done.outcome
+    return (
+        isinstance(outcome, Deferred)
+        and outcome.attempted
+        and outcome.reason is PendingReason.MEMORY_BUDGET
+    )
+
+
+def _declared_rates(
+    recordings: Sequence[Recording], content: ContentSource
+) -> Mapping[str, float | None]:
+    """Native rates in Hz by path, as far as JSON sidecars that lie in git tell them."""
+    chains = {
+        recording.path: [
+            entry.blob
+            for entry in recording.sidecars.json
+            if entry.key is None and entry.size <= _JSON_LIMIT
+        ]
+        for recording in recordings
+    }
+    blobs = list(dict.fromkeys(blob for chain in chains.values() for blob in chain))
+    texts = dict(zip(blobs, Repository(content.repository).read_blobs(blobs), strict=True))
+    known: dict[tuple[str, ...], float | None] = {}
+    rates: dict[str, float | None] = {}
+    for path, chain in chains.items():
+        if (documents := tuple(chain)) not in known:
+            known[documents] = declared_rate([texts[blob] for blob in chain])
+        rates[path] = known[documents]
+    return rates
+
+
+def _need(recording: Recording, content: ContentSource, rate: float | None) -> Need:
     known = source_format(recording)
     assert known is not None, "a plan converts known formats only"
-    return need_of(recording, known, is_fetched=content.is_remote)
+    return need_of(recording, known, is_fetched=content.is_remote, rate=rate)
 
 
 def _too_large(need: Need, total: int) -> Failed:

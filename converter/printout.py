@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 # Entries of one list that a person is shown; --json and the index have them all.
 SHOWN = 20
 
-# Recordings that are listed as the slowest and as the largest, of a run with more than these.
-OUTSTANDING = 3
+# Recordings that are listed as the slowest and as the largest, of a run that is not small.
+OUTSTANDING, SMALL_RUN = 3, 20
 
 
 def print_plan(summary: Summary, stream: TextIO) -> None:
@@ -55,7 +55,7 @@ def print_summary(summary: Summary, stream: TextIO) -> None:
     if summary.warnings:
         lines.append(f"warnings: {len(summary.warnings)}")
         lines += _listed([(warning, None) for warning in summary.warnings], "--json has all")
-    if len(summary.efforts) > OUTSTANDING:
+    if len(summary.efforts) > SMALL_RUN:
         lines += _outstanding(summary.efforts)
     if summary.provenance_fetch_failed:
         lines.append(

@@ -28,7 +28,7 @@ parts:
             decoding plus bare compression
   transfer  stores to an S3 server, content from it: against rclone
   scale     plan and index of 5,000 to 100,000 recordings
-  pool      a batch of recordings on one process and on two
+  pool      a batch of recordings on one process and on two, and on Dask workers
 
 examples:
   python scripts/benchmark.py --quick
@@ -36,7 +36,7 @@ examples:
   python scripts/benchmark.py signal --only 'edf' --json signal.json
         EDF and nothing else; keep the numbers
   python scripts/benchmark.py
-        the whole record, in half an hour, with 5 GB of temporary disk
+        the whole record, in half an hour, with 8 GB of temporary disk
 
 Figures vary with the machine: compare within one run, not across two.
 """

@@ -96,19 +96,29 @@ class AnnexBranch:
 
     def key_logs(self, blobs: BlobReader, key: AnnexKey) -> KeyLogs:
         """Everything that the branch tells of a key."""
+        log = self._log(blobs, key)
         remotes = _Newest[str, str]()
-        for time, status, uuid in _triples(self._key_lines(blobs, key, ".log")):
+        for time, status, uuid in _triples(self._lines(blobs, log)):
             remotes.add(uuid, time, status)
-        older = f"remote/web/{key.hash_lower}/{key.key}.log"
         urls = _Newest[str, str]()
-        for time, status, url in _triples(self._key_lines(blobs, key, ".log.web", older)):
-            urls.add(url, time, status)
+        for path in (f"{log}.web", f"remote/web/{key.hash_lower}/{key.key}.log"):
+            for time, status, url in _triples(self._lines(blobs, path)):
+                urls.add(url, time, status)
         return KeyLogs(
             remotes={uuid: status == _PRESENT for uuid, status in remotes.values()},
-            chunkings=_chunkings(self._key_lines(blobs, key, ".log.cnk")),
-            versions=_versions(self._key_lines(blobs, key, ".log.rmet")),
+            chunkings=_chunkings(self._lines(blobs, f"{log}.cnk")),
+            versions=_versions(self._lines(blobs, f"{log}.rmet")),
             urls=tuple(url for url, status in urls.values() if status == _PRESENT),
         )
+
+    def _log(self, blobs: BlobReader, key: AnnexKey) -> str:
+        """The path of a key's location log, beside which its others are.
+
+        A branch has one layout: two levels of lower-case directories, or one, or mixed case.
+        """
+        one_level = key.hash_lower.partition("/")[0]
+        paths = [f"{place}/{key.key}.log" for place in (key.hash_lower, one_level, key.hash_mixed)]
+        return next((path for path in paths if any(self._lines(blobs, path))), paths[0])
 
     def _dead(self, blobs: BlobReader) -> set[str]:
         trust = _Newest[str, str]()
@@ -117,16 +127,6 @@ class AnnexBranch:
                 case [uuid, level, time]:
                     trust.add(uuid, _seconds(time.removeprefix("timestamp=")), level)
         return {uuid for uuid, level in trust.values() if level == _DEAD}
-
-    def _key_lines(
-        self, blobs: BlobReader, key: AnnexKey, ending: str, *older: str
-    ) -> Iterator[str]:
-        """Lines of one of a key's logs, in each of the layouts that a branch can have."""
-        name = f"{key.key}{ending}"
-        one_level = key.hash_lower.partition("/")[0]
-        directories = (key.hash_lower, one_level, key.hash_mixed)
-        for path in (*(f"{directory}/{name}" for directory in directories), *older):
-            yield from self._lines(blobs, path)
 
     def _lines(self, blobs: BlobReader, path: str) -> Iterator[str]:
         for commit in self.commits:

@@ -17,6 +17,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +33,8 @@ from .content_errors import DamagedContent
 from .repository import Repository
 
 PROGRAM: Final = "git-annex"
+STALL: Final = "1KB/60s"
+"""A slower transfer counts as stalled, in the program's own terms."""
 
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 # Settings that make a remote one of a special type; of these types two are served.
@@ -90,6 +93,7 @@ class AnnexProgram:
         self._home.mkdir()
         self._git("init", "--quiet", "--bare", str(self._repository), where=folder)
         self._git("annex", "init", "--quiet", "--no-autoenable", "scratch")
+        self._git("config", "annex.stalldetection", STALL)
         alternates = self._repository / "objects" / "info" / "alternates"
         alternates.write_text(f"{dataset.common_dir.absolute() / 'objects'}\n")
         for number, commit in enumerate(branches):
@@ -133,7 +137,7 @@ class AnnexProgram:
             stderr=subprocess.DEVNULL,
         )
         try:
-            if limit is not None:
+            if limit is not None and sys.platform == "linux":
                 # A server that sends more than the key tells must not fill the disk.
                 with suppress(ProcessLookupError):
                     most = limit + _SPARE

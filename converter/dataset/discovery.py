@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from .entities import BidsName, parse_name
@@ -96,9 +97,9 @@ def discover(snapshot: Snapshot) -> list[Recording]:
         for zarr, groups in claims.items():
             owner = min(groups, key=_claim).main.path
             for group in groups:
-                sidecars = index.sidecars(group.main.path)
+                sidecars = index.sidecars(directory, group.main.name)
                 found.append(_recording(group, zarr, owner, sidecars))
-    return sorted(found, key=lambda recording: recording.path)
+    return sorted(found, key=attrgetter("path"))
 
 
 def _raw_directories(snapshot: Snapshot) -> Iterator[str]:
@@ -251,8 +252,7 @@ def _unpublishable(
     """Why a path of the recording cannot be laid out or published."""
     if zarr.split("/", 1)[0] in DOCUMENTS:
         return f"{path} begins with the name of a published document."
-    files = [entry.path for entry in (*members, *sidecars.entries())]
-    if any(map(_is_too_long, (zarr, *files))):
+    if _is_one_too_long([zarr, *(entry.path for entry in (*members, *sidecars.entries()))]):
         return (
             f"A path of the recording has more than {LONGEST_PATH} bytes, or a name of "
             f"more than {LONGEST_NAME} in it."
@@ -260,11 +260,14 @@ def _unpublishable(
     return None
 
 
-def _is_too_long(path: str) -> bool:
-    if len(path) <= LONGEST_NAME and path.isascii():
+def _is_one_too_long(paths: list[str]) -> bool:
+    if max(map(len, paths)) <= LONGEST_NAME and all(map(str.isascii, paths)):
         return False
-    raw = path.encode()
-    return len(raw) > LONGEST_PATH or max(map(len, raw.split(b"/"))) > LONGEST_NAME
+    encoded = list(map(str.encode, paths))
+    return (
+        max(map(len, encoded)) > LONGEST_PATH
+        or max(len(name) for path in encoded for name in path.split(b"/")) > LONGEST_NAME
+    )
 
 
 def _join(directory: str, name: str) -> str:

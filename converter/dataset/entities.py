@@ -92,21 +92,16 @@ def _cut(name: str) -> tuple[str, str]:
 def parse_name(name: str) -> BidsName:
     """Take a file name apart; any name has a result, a strange one no entities."""
     stem, extension = split_extension(name)
-    head, suffix = split_suffix(stem)
-    return BidsName(stem, extension, suffix, *parse_head(head))
+    before, underscore, suffix = stem.rpartition("_")
+    entities, labels = parse_parts(before) if underscore else ({}, ())
+    return BidsName(stem, extension, suffix, entities, labels)
 
 
-def split_suffix(stem: str) -> tuple[str, str]:
-    """What stands before the suffix, up to its last `_`, and the suffix."""
-    end = stem.rfind("_") + 1
-    return stem[:end], stem[end:]
-
-
-def parse_head(head: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Entities and labels of a name, from what stands before its suffix."""
+def parse_parts(before: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Entities and labels, from what stands before the suffix and its `_`."""
     entities: dict[str, str] = {}
     labels = []
-    for part in head.split("_")[:-1]:
+    for part in before.split("_"):
         key, hyphen, value = part.partition("-")
         if hyphen and key:
             entities.setdefault(key, value)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 
-from .recording import Entry, Recording, Sidecars
-
-_KINDS = tuple(field.name for field in fields(Sidecars))
+from .recording import Entry, Recording
 
 
 def fingerprint(recording: Recording) -> tuple[object, ...]:
@@ -24,7 +21,7 @@ def fingerprint(recording: Recording) -> tuple[object, ...]:
         recording.refused,
         recording.split_members,
         _contents(recording.members),
-        tuple([_of_kind(getattr(recording.sidecars, kind)) for kind in _KINDS]),
+        tuple(map(_of_kind, recording.sidecars)),
     )
 
 

@@ -9,31 +9,29 @@ is refused or leads to a directory is no sidecar.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .entities import BidsName, parse_head, split_extension, split_suffix
+from .entities import BidsName, parse_parts
 from .recording import Entry, Sidecars
 from .snapshot import Snapshot
 
-# Suffix and extension of each kind of sidecar, and the entity its match disregards: positions
-# belong to a recording in whatever space they are given, a site's calibration files carry an
-# `acq` that says what they are.
+# Suffix and extension (without its dot) of each kind of sidecar, and the entity its match
+# disregards: positions belong to a recording in whatever space they are given, a site's
+# calibration files carry an `acq` that says what they are.
 _KINDS: dict[tuple[str, str], str | None] = {
-    ("channels", ".tsv"): None,
-    ("events", ".tsv"): None,
-    ("events", ".json"): None,
-    ("electrodes", ".tsv"): "space",
-    ("coordsystem", ".json"): "space",
-    ("eeg", ".json"): None,
-    ("meg", ".json"): None,
-    ("ieeg", ".json"): None,
-    ("emg", ".json"): None,
-    ("meg", ".dat"): "acq",
-    ("meg", ".fif"): "acq",
+    ("channels", "tsv"): None,
+    ("events", "tsv"): None,
+    ("events", "json"): None,
+    ("electrodes", "tsv"): "space",
+    ("coordsystem", "json"): "space",
+    ("eeg", "json"): None,
+    ("meg", "json"): None,
+    ("ieeg", "json"): None,
+    ("emg", "json"): None,
+    ("meg", "dat"): "acq",
+    ("meg", "fif"): "acq",
 }
-
-_EXTENSIONS = tuple({extension for _, extension in _KINDS})
 
 CALIBRATION = "calibration"
 CROSSTALK = "crosstalk"
@@ -65,22 +63,21 @@ class SidecarIndex:
         root = self._table("")
         self._visible: dict[str, tuple[_Table, ...]] = {"": (root,) if root else ()}
 
-    def sidecars(self, path: str) -> Sidecars:
-        """All that apply to the recording at a BIDS path."""
-        directory, _, file = path.rpartition("/")
-        head, suffix = split_suffix(split_extension(file)[0])
-        applying = _applying(self._visible_from(directory), _labels(head))
-        electrodes = _preferred(applying["electrodes", ".tsv"])
-        is_meg = suffix == "meg"
+    def sidecars(self, directory: str, name: BidsName) -> Sidecars:
+        """All that apply to the recording of this name in a directory."""
+        labels = _labels(name.entities, name.labels)
+        applying = _applying(self._visible_from(directory), labels)
+        electrodes = _preferred(applying["electrodes", "tsv"])
+        is_meg = name.suffix == "meg"
         return Sidecars(
-            channels=_first(applying["channels", ".tsv"]),
-            events=_first(applying["events", ".tsv"]),
+            channels=_first(applying["channels", "tsv"]),
+            events=_first(applying["events", "tsv"]),
             electrodes=electrodes.entry if electrodes else None,
-            coordsystem=_of_same_space(applying["coordsystem", ".json"], electrodes),
-            calibration=_marked(applying["meg", ".dat"], CALIBRATION) if is_meg else None,
-            crosstalk=_marked(applying["meg", ".fif"], CROSSTALK) if is_meg else None,
-            json=_merging(applying[suffix, ".json"]),
-            events_json=_merging(applying["events", ".json"]),
+            coordsystem=_of_same_space(applying["coordsystem", "json"], electrodes),
+            calibration=_marked(applying["meg", "dat"], CALIBRATION) if is_meg else None,
+            crosstalk=_marked(applying["meg", "fif"], CROSSTALK) if is_meg else None,
+            json=_merging(applying[name.suffix, "json"]),
+            events_json=_merging(applying["events", "json"]),
         )
 
     def _visible_from(self, directory: str) -> tuple[_Table, ...]:
@@ -98,18 +95,17 @@ class SidecarIndex:
 
     def _table(self, directory: str) -> _Table:
         # By what stands before the suffix, which a recording's sidecars have in common.
-        found: dict[tuple[str, str | None], list[tuple[_Kind, Entry]]] = {}
+        found: dict[tuple[str, str | None], list[tuple[_Kind, Entry]]] = defaultdict(list)
         for file, entry in self._snapshot.children(directory).items():
-            if not file.lower().endswith(_EXTENSIONS):
-                continue
-            stem, extension = split_extension(file)
-            head, suffix = split_suffix(stem)
+            before, _, rest = file.rpartition("_")
+            suffix, _, extension = rest.partition(".")
             kind = suffix, extension.lower()
             if kind in _KINDS and self._is_readable(entry.path):
-                found.setdefault((head, _KINDS[kind]), []).append((kind, entry))
+                found[before, _KINDS[kind]].append((kind, entry))
         table: _Table = {}
-        for (head, disregarded), sidecars in found.items():
-            _enter(table, directory, _labels(head), disregarded, sidecars)
+        for (before, disregarded), sidecars in found.items():
+            labels = _labels(*parse_parts(before))
+            _enter(table, directory, labels, disregarded, sidecars)
         return table
 
     def _is_readable(self, path: str) -> bool:
@@ -118,35 +114,34 @@ class SidecarIndex:
 
 def is_calibration_file(name: BidsName) -> bool:
     """Whether a file is an input of Signal-Space Separation, named like a recording."""
-    return _is_calibration((name.suffix, name.kind), name.entities.get("acq"))
+    return _is_calibration((name.suffix, name.kind[1:]), name.entities.get("acq"))
 
 
 def _is_calibration(kind: _Kind, acq: str | None) -> bool:
-    return (kind, acq) in {(("meg", ".dat"), CALIBRATION), (("meg", ".fif"), CROSSTALK)}
+    return (kind, acq) in {(("meg", "dat"), CALIBRATION), (("meg", "fif"), CROSSTALK)}
 
 
 def _enter(
     table: _Table,
     directory: str,
-    labels: dict[str, str],
+    labels: Mapping[str, str],
     disregarded: str | None,
     sidecars: list[tuple[_Kind, Entry]],
 ) -> None:
-    aside = None if disregarded is None else labels.pop(disregarded, None)
+    aside = None if disregarded is None else labels.get(disregarded)
     if disregarded == "acq":
         sidecars = [found for found in sidecars if _is_calibration(found[0], aside)]
     if not sidecars:
         return
-    keys = tuple(sorted(labels))
+    keys = tuple(sorted(labels.keys() - {disregarded, ""}))  # `__` leaves an empty part
     values = tuple([labels[key] for key in keys])
     rank = -len(directory), -len(keys)  # of two directories above a recording the longer is deeper
     rows = table.setdefault(keys, {}).setdefault(values, [])
     rows += [Sidecar(rank, entry.path, kind, aside, entry) for kind, entry in sidecars]
 
 
-def _labels(head: str) -> dict[str, str]:
-    """Entities, and the parts of a name that are none as keys without a value."""
-    entities, labels = parse_head(head)
+def _labels(entities: Mapping[str, str], labels: Sequence[str]) -> Mapping[str, str]:
+    """A name's entities, and its parts that are none as keys without a value."""
     return {**dict.fromkeys(labels, ""), **entities} if labels else entities
 
 

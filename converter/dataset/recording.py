@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,8 +22,7 @@ class Entry(NamedTuple):
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sidecars:
+class Sidecars(NamedTuple):
     """Tree entries of the sidecars that apply to one recording, by BIDS inheritance.
 
     One file a kind, the most specific; `json` and `events_json` all of them, the least
@@ -39,7 +38,7 @@ class Sidecars:
     json: tuple[Entry, ...] = ()
     events_json: tuple[Entry, ...] = ()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> list[Entry]:
         """Every sidecar, each once."""
         single = (
             self.channels,
@@ -49,9 +48,8 @@ class Sidecars:
             self.calibration,
             self.crosstalk,
         )
-        yield from (entry for entry in single if entry is not None)
-        yield from self.json
-        yield from self.events_json
+        found = [entry for entry in single if entry is not None]
+        return [*found, *self.json, *self.events_json]
 
 
 @dataclass(frozen=True, slots=True)

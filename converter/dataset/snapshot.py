@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -14,6 +15,11 @@ LINK_MODE = "120000"
 
 # Trees that hold no raw recording, as whole path segments at any depth.
 NON_RAW_DIRECTORIES = frozenset({"derivatives", "sourcedata", "code"})
+
+_ASTRAY = frozenset({"", ".", ".."})
+
+# The listing's files and links, by directory.
+_Tree = dict[str, list[TreeEntry]]
 
 _NOTHING: Mapping[str, Entry] = MappingProxyType({})
 
@@ -56,11 +62,11 @@ class Snapshot:
 
         Raises RepositoryError.
         """
-        listing = [found for found in repository.tree(commit) if _is_inside(found.path)]
-        links = [found for found in listing if found.mode == LINK_MODE]
-        keys, targets = _read_links(repository, links)
-        keys |= _read_pointers(repository, listing, everywhere=bool(targets))
-        resolution = _Resolution([_entry(found, keys) for found in listing], targets)
+        tree = _by_directory(repository.tree(commit))
+        keys, targets = _read_links(repository, tree)
+        keys |= _read_pointers(repository, tree, everywhere=bool(targets))
+        entries = [_entry(found, keys) for files in tree.values() for found in files]
+        resolution = _Resolution(entries, targets)
         return cls(commit, resolution.entries, resolution.directory_links, resolution.refused)
 
     def _add_directory(self, directory: str) -> None:
@@ -143,11 +149,14 @@ class _Resolution:
         return link
 
 
-def _is_inside(path: str) -> bool:
-    """Whether no segment is empty, "." or "..": git makes no such path, a forger does."""
-    if path[:1] in "./" or path[-1:] == "/" or "//" in path or "/." in path:
-        return {"", ".", ".."}.isdisjoint(path.split("/"))
-    return True
+def _by_directory(listing: Iterable[TreeEntry]) -> _Tree:
+    """Without paths that have a segment in `_ASTRAY`, which only a forger's tree has."""
+    tree: _Tree = defaultdict(list)
+    for found in listing:
+        directory, slash, name = found.path.rpartition("/")
+        if name not in _ASTRAY and (directory or not slash):
+            tree[directory].append(found)
+    return {path: tree[path] for path in tree if not path or _ASTRAY.isdisjoint(path.split("/"))}
 
 
 def _entry(found: TreeEntry, keys: Mapping[str, AnnexKey]) -> Entry:
@@ -159,11 +168,11 @@ def _entry(found: TreeEntry, keys: Mapping[str, AnnexKey]) -> Entry:
 
 
 def _read_links(
-    repository: Repository, links: list[TreeEntry]
+    repository: Repository, tree: _Tree
 ) -> tuple[dict[str, AnnexKey], dict[str, str | None]]:
     """Keys by blob of the links into an annex; targets by path of others, None where absurd."""
-    short = [link.sha for link in links if link.size <= POINTER_LIMIT]
-    contents = _contents(repository, short)
+    links = [found for files in tree.values() for found in files if found.mode == LINK_MODE]
+    contents = _contents(repository, [link.sha for link in links if link.size <= POINTER_LIMIT])
     keys: dict[str, AnnexKey] = {}
     plain: dict[str, str] = {}
     for blob, content in contents:
@@ -175,31 +184,26 @@ def _read_links(
     return keys, {link.path: plain.get(link.sha) for link in links if link.sha not in keys}
 
 
-def _read_pointers(
-    repository: Repository, listing: list[TreeEntry], *, everywhere: bool
-) -> dict[str, AnnexKey]:
+def _read_pointers(repository: Repository, tree: _Tree, *, everywhere: bool) -> dict[str, AnnexKey]:
     """Keys by blob of the pointer files; outside the raw tree only when links may lead there."""
-    directories = {_directory(found.path) for found in listing}
-    read = directories if everywhere else set(filter(_is_in_raw_tree, directories))
     small = [
         found.sha
-        for found in listing
-        if found.mode != LINK_MODE
-        and 0 < found.size <= POINTER_LIMIT
-        and _directory(found.path) in read
+        for directory, files in tree.items()
+        if everywhere or _is_in_raw_tree(directory)
+        for found in files
+        if 0 < found.size <= POINTER_LIMIT and found.mode != LINK_MODE
     ]
-    pointers = ((blob, parse_pointer(content)) for blob, content in _contents(repository, small))
-    return {blob: key for blob, key in pointers if key is not None}
+    keys: dict[str, AnnexKey] = {}
+    for blob, content in _contents(repository, small):
+        if b"annex" in content and (key := parse_pointer(content)) is not None:
+            keys[blob] = key
+    return keys
 
 
 def _contents(repository: Repository, blobs: list[str]) -> Iterator[tuple[str, bytes]]:
     """Each blob once with its bytes, in the tree's order, which a pack's is close to."""
     distinct = list(dict.fromkeys(blobs))
     return zip(distinct, repository.read_blobs(distinct), strict=True) if distinct else iter(())
-
-
-def _directory(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 def _is_in_raw_tree(directory: str) -> bool:

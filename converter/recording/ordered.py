@@ -10,21 +10,21 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 2  # items a thread that are taken up before their turn: one at work, one in waiting
+AHEAD = 4  # items a helper that may be taken up before the caller has the first one's result
 
 
 class Workers:
-    """Threads for functions that spend their time in numpy, BLAS or Blosc.
+    """The caller's thread and `threads - 1` others, its helpers.
 
-    With one thread there is none but the caller's. At the end of the `with` block no thread
-    is left, whatever ended it.
+    Worth it for functions that spend their time in long calls of numpy, BLAS or Blosc. At the
+    end of the `with` block no helper is left, whatever ended it.
     """
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise ValueError(f"{threads} threads asked for, one or more were expected")
-        self._ahead = AHEAD * threads
-        self._pool = ThreadPoolExecutor(threads, "signal") if threads > 1 else None
+        self._helpers = threads - 1
+        self._pool = ThreadPoolExecutor(self._helpers, "signal") if self._helpers else None
 
     def __enter__(self) -> Workers:
         return self
@@ -38,17 +38,27 @@ class Workers:
     ) -> Iterator[Result]:
         """`function` of each item, in the order of the items.
 
-        The items are made in the caller's thread, each when it is needed, never more than
-        AHEAD a thread before the result that the caller has got. What an item or a function
-        raises, the caller gets in its turn.
+        The items are made in the caller's thread, each when it is needed. An item goes to a
+        helper, or stays with the caller when all helpers have enough to do. What an item or a
+        function raises, the caller gets in its turn.
         """
         if self._pool is None:
             yield from map(function, items)
             return
         waiting: deque[Future[Result]] = deque()
         for item in items:
-            waiting.append(self._pool.submit(function, item))
-            if len(waiting) == self._ahead:
+            busy = sum(not future.done() for future in waiting)
+            if busy < 2 * self._helpers:
+                waiting.append(self._pool.submit(function, item))
+            else:
+                waiting.append(_done(function, item))
+            while waiting and (waiting[0].done() or len(waiting) > AHEAD * self._helpers):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _done(function: Callable[[Item], Result], item: Item) -> Future[Result]:
+    future: Future[Result] = Future()
+    future.set_result(function(item))
+    return future

@@ -37,7 +37,7 @@ class ServedSignal:
     """The signal at its served rate, as samples relative to the baseline.
 
     `discrete` marks channels of codes, which are never filtered. `fill` reads the source,
-    once; then `spans` gives the samples, once. They wait in a scratch file in `folder`.
+    once; then `chunks` gives the samples, once. They wait in a scratch file in `folder`.
     """
 
     def __init__(
@@ -81,11 +81,17 @@ class ServedSignal:
             self._scratch.write(np.ascontiguousarray(samples).data)
             self._limits.join(limits)
 
-    def spans(self) -> Iterator[list[Float32]]:
-        """The samples again, some whole chunks at a time, each span in pieces."""
+    def chunks(self) -> Iterator[list[Float32]]:
+        """The samples again, chunk by chunk, each in one part or more."""
         self._scratch.seek(0)
+        size = self._geometry.chunk
         for span in self._cuts():
-            yield [self._read_back(last - first) for first, last in span]
+            parts = [self._read_back(last - first) for first, last in span]
+            if len(parts) > 1:
+                yield parts
+            else:
+                for at in range(0, parts[0].shape[1], size):
+                    yield [parts[0][:, at : at + size]]
 
     def _read_back(self, n_samples: int) -> Float32:
         piece = np.empty((len(self.discrete), n_samples), np.float32)
@@ -126,11 +132,15 @@ class ServedSignal:
         return served, limits
 
     def _resampled(self, window: _Window, resampler: Resampler) -> Float32:
-        nearest = self._nearest.sources(window.first, window.last) - window.start
         if self.discrete.all():
-            return window.samples[:, nearest]
+            return self._picked(window, slice(None))
         constant = self._native.baseline.constant / self._native.baseline.gain
         served = resampler.outputs(window.samples, window.first, window.last, constant)
         if self.discrete.any():
-            served[self.discrete] = window.samples[self.discrete][:, nearest]
+            served[self.discrete] = self._picked(window, self.discrete)
         return served
+
+    def _picked(self, window: _Window, rows: NDArray[np.bool_] | slice) -> Float32:
+        """Some channels without a filter."""
+        nearest = self._nearest.sources(window.first, window.last)
+        return window.samples[rows][:, nearest - window.start]

@@ -79,7 +79,7 @@ def write_signal_group(
             nonfinite=served.nonfinite,
         )
         zarr_v3.write_group(path, group_attributes.of_group(facts))
-        _write_arrays(path, facts, quantiser, served.spans(), workers)
+        _write_arrays(path, facts, quantiser, served.chunks(), workers)
     return WrittenGroup(
         name=path.name,
         modality=modality,
@@ -108,20 +108,20 @@ def _write_arrays(
     path: Path,
     facts: GroupFacts,
     quantiser: Quantiser,
-    spans: Iterable[Sequence[Float32]],
+    chunks: Iterable[Sequence[Float32]],
     workers: Workers,
 ) -> None:
-    """Level 0 and its views, in one pass over the served signal."""
+    """Level 0 and its views, in one pass over the chunks of the served signal."""
     levels = _view_arrays(path / "view", facts)
     pyramid = views.Pyramid(len(facts.channels), facts.geometry.n_samples)
 
     def view_chunks() -> Iterator[views.ViewChunk]:
-        for digital in _write_level_0(path / "0", facts, quantiser, spans, workers):
+        for digital in _write_level_0(path / "0", facts, quantiser, chunks, workers):
             yield from pyramid.push(digital)
         yield from pyramid.finish()
 
     def write(chunk: views.ViewChunk) -> None:
-        levels[chunk.level - 1].write((0, 0, chunk.index), chunk.columns)
+        levels[chunk.level - 1].write(chunk.index, chunk.columns)
 
     for _ in workers.in_order(write, view_chunks()):
         pass
@@ -131,23 +131,25 @@ def _write_level_0(
     path: Path,
     facts: GroupFacts,
     quantiser: Quantiser,
-    spans: Iterable[Sequence[Float32]],
+    chunks: Iterable[Sequence[Float32]],
     workers: Workers,
 ) -> Iterator[Int16]:
-    """Write the array; give the codes of each span (n_channels, n) once they are written."""
-    chunk, shard = facts.geometry.chunk, facts.geometry.shard
+    """Write the array; give the codes of each chunk (n_channels, n) once they are written."""
     shape = (len(facts.channels), facts.geometry.n_samples)
+    chunk, shard = facts.geometry.chunk, facts.geometry.shard
     attributes = group_attributes.of_level_0(facts)
 
-    def encoded(span: Sequence[Float32]) -> tuple[Int16, list[bytes]]:
-        digital = np.concatenate([quantiser.digital(piece) for piece in span], axis=1)
-        starts = range(0, digital.shape[1], chunk)
-        return digital, [array.encode(digital[:, at : at + chunk]) for at in starts]
+    def codes() -> Iterator[Int16]:
+        for parts in chunks:
+            digital = [quantiser.digital(part) for part in parts]
+            yield digital[0] if len(digital) == 1 else np.concatenate(digital, axis=1)
+
+    def encoded(digital: Int16) -> tuple[Int16, bytes]:
+        return digital, array.encode(digital)
 
     with zarr_v3.ShardedArray(path, shape, chunk, shard, attributes) as array:
-        for digital, frames in workers.in_order(encoded, spans):
-            for frame in frames:
-                array.append(frame)
+        for digital, frame in workers.in_order(encoded, codes()):
+            array.append(frame)
             yield digital
 
 

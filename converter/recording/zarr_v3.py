@@ -91,7 +91,10 @@ def _write_array(
 
 
 class ChunkedArray:
-    """An array whose chunks are objects of their own. Chunks at the end come padded."""
+    """An array whose chunks are objects of their own, and span all dimensions but the last.
+
+    Chunks at the end come padded.
+    """
 
     def __init__(
         self,
@@ -101,14 +104,16 @@ class ChunkedArray:
         chunk: Sequence[int],
         attributes: JsonObject,
     ) -> None:
-        self._path, self._dtype = path, np.dtype(dtype)
+        self._dtype = np.dtype(dtype)
         _write_array(path, self._dtype, shape, chunk, _codecs(self._dtype.itemsize), attributes)
+        # Chunks lie side by side along the last dimension.
+        self._folder = path.joinpath("c", *["0"] * (len(shape) - 1))
+        self._folder.mkdir(parents=True)
 
-    def write(self, index: Sequence[int], chunk: NDArray[Any]) -> None:
-        """Write the chunk at a grid position."""
-        target = self._path.joinpath("c", *map(str, index))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(encode(chunk.astype(self._dtype, copy=False)))
+    def write(self, index: int, chunk: NDArray[Any]) -> None:
+        """Write the chunk at a position along the last dimension."""
+        frame = encode(chunk.astype(self._dtype, copy=False))
+        (self._folder / str(index)).write_bytes(frame)
 
 
 class ShardedArray:
@@ -183,4 +188,4 @@ def write_vector(path: Path, dtype: str, values: Sequence[float]) -> None:
     length = max(1, len(data))
     array = ChunkedArray(path, data.dtype.type, (len(data),), (length,), {})
     if len(data):
-        array.write((0,), data)
+        array.write(0, data)

@@ -6,14 +6,18 @@ the libraries above it.
 
 from __future__ import annotations
 
+import email.utils
+import re
 import socket
 import ssl
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from .hosts import HostGuard
@@ -24,6 +28,7 @@ MOST_REDIRECTS: Final = 5
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-\d{1,19}|\*)/(\d{1,19}|\*)")
 # What stands in a URL as it is: all that RFC 3986 reserves, and escapes that are there.
 _PLAIN = "!#$%&'()*+,/:;=?@[]~"
 
@@ -61,26 +66,43 @@ class Response(HTTPResponse):
         """Whether nothing of the body is left, so that the connection serves again."""
         return self.length == 0 if not self.chunked else self.isclosed()
 
+    @property
+    def content_range(self) -> tuple[int | None, int | None]:
+        """First byte of what is sent, and size of the whole object, as the answer tells them."""
+        found = _CONTENT_RANGE.fullmatch(self.headers.get("Content-Range", "").strip())
+        if found is None:
+            return None, None
+        start, total = found.groups()
+        return None if start is None else int(start), None if total == "*" else int(total)
+
+    @property
+    def retry_after(self) -> float:
+        """The seconds that the answer asks to wait, in seconds or by a date."""
+        asked = self.headers.get("Retry-After", "").strip()
+        if asked.isdecimal():
+            return float(asked)
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(asked).timestamp() - time.time())
+        except (ValueError, OverflowError):
+            return 0.0
+
 
 class _Guarded(HTTPConnection):
-    """A connection to where a host may be: names can change between two look-ups."""
+    """A connection to where a host may be: names can change between two look-ups.
+
+    `guard` is None where the peer is the operator's proxy.
+    """
 
     response_class = Response
-
-    def __init__(
-        self, host: str, port: int | None, *, client: HttpClient, is_proxy: bool, **options: Any
-    ) -> None:
-        super().__init__(host, port, timeout=client.connect_timeout, **options)
-        self._client = client
-        self._is_proxy = is_proxy
+    guard: HostGuard | None = None
+    stall: float | None = None
 
     def connect(self) -> None:
         """Connect, and look where to before a byte is sent."""
         super().connect()
-        if not self._is_proxy:
-            peer = self.sock.getpeername()[0]
-            self._client.guard.check_peer(self.host, self.port, peer)
-        self.sock.settimeout(self._client.stall)
+        if self.guard is not None:
+            self.guard.check_peer(self.host, self.port, self.sock.getpeername()[0])
+        self.sock.settimeout(self.stall)
 
 
 class _GuardedTLS(HTTPSConnection, _Guarded):
@@ -96,9 +118,8 @@ class HttpClient:
 
     def __init__(self, guard: HostGuard, *, stall: float, connect: float = 10.0) -> None:
         self.guard = guard
-        self.stall = stall
-        self.connect_timeout = min(connect, stall)
-        self._tls = ssl.create_default_context()
+        self._stall = stall
+        self._connect = min(connect, stall)
         self._proxies = urllib.request.getproxies()
         self._idle: dict[tuple[str, str], list[HTTPConnection]] = {}
         self._lock = threading.Lock()
@@ -147,27 +168,32 @@ class HttpClient:
                 return connection, _answer(connection, target, headers)
             except BrokenTransfer as error:
                 # An idle connection that the server has closed meanwhile says nothing.
-                if not isinstance(error.__cause__, ConnectionError):
+                if not isinstance(error.__cause__, (ConnectionError, ssl.SSLError)):
                     raise
         connection, prefix = self._new(parts)
         return connection, _answer(connection, prefix + target, headers)
 
     def _new(self, parts: SplitResult) -> tuple[HTTPConnection, str]:
         """A connection to a host or its proxy, and what precedes paths in requests over it."""
-        assert parts.hostname is not None
-        options: dict[str, Any] = {"client": self, "is_proxy": False}
-        kind: type[_Guarded] = _Guarded
-        if parts.scheme == "https":
-            kind, options["context"] = _GuardedTLS, self._tls
         proxy = urlsplit(self._proxies.get(parts.scheme, ""))
         if not proxy.hostname or urllib.request.proxy_bypass(parts.netloc):
-            return kind(parts.hostname, parts.port, **options), ""
-        options["is_proxy"] = True
-        connection = kind(proxy.hostname, proxy.port or 80, **options)
+            connection = self._to(parts, parts.hostname or "", parts.port)
+            connection.guard = self.guard
+            return connection, ""
+        connection = self._to(parts, proxy.hostname, proxy.port or 80)
         if parts.scheme == "http":
             return connection, f"http://{parts.netloc}"
-        connection.set_tunnel(parts.hostname, parts.port)
+        connection.set_tunnel(parts.hostname or "", parts.port)
         return connection, ""
+
+    def _to(self, parts: SplitResult, host: str, port: int | None) -> _Guarded:
+        connection: _Guarded
+        if parts.scheme == "https":
+            connection = _GuardedTLS(host, port, timeout=self._connect, context=_tls())
+        else:
+            connection = _Guarded(host, port, timeout=self._connect)
+        connection.stall = self._stall
+        return connection
 
     def _put_back(self, parts: SplitResult, connection: HTTPConnection, response: Response) -> None:
         if response.will_close or not response.is_at_end:
@@ -177,6 +203,11 @@ class HttpClient:
         response.close()
         with self._lock:
             self._idle.setdefault((parts.scheme, parts.netloc), []).append(connection)
+
+
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def _answer(connection: HTTPConnection, target: str, headers: Mapping[str, str]) -> Response:
@@ -211,7 +242,7 @@ def normal_url(url: str) -> str | None:
 def broken(error: Exception) -> BrokenTransfer:
     """What went wrong with a connection, in words that hold no address."""
     match error:
-        case ssl.SSLError():
+        case ssl.SSLCertVerificationError():
             return BrokenTransfer("no TLS connection that can be trusted")
         case TimeoutError():
             return BrokenTransfer("the server went silent")

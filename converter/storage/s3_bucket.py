@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import mmap
 import os
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from .destination import DestinationError, Document, Superseded
 from .s3_client import S3Options, explained, is_absence, new_client, status_of
+from .s3_content import LARGEST_SINGLE, PART, Content, Stored, etag_of
 from .s3_requests import ObjectRequests
 
 if TYPE_CHECKING:
@@ -28,72 +25,11 @@ class _Condition(TypedDict, total=False):
     IfNoneMatch: str
 
 
-LARGEST_SINGLE: Final = 1 << 30
-"""Bytes of an object that one request sends; a larger one goes in parts."""
-
-PART: Final = 64 << 20
 PARTS_AT_ONCE: Final = 8
 BATCH: Final = 1000  # keys that S3 deletes in one request
 DELETE_ATTEMPTS: Final = 3
 PUT_ATTEMPTS: Final = 2
 READ_ATTEMPTS: Final = 4
-MAPPED: Final = 1 << 20  # bytes from which on a file is mapped, not read
-
-MD5_ETAG: Final = re.compile(r"[0-9a-f]{32}(-\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An object as S3 lists it; the ETag is without its quotes."""
-
-    size: int
-    etag: str
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What an object shall hold, and the ETag that S3 gives it when it does not encrypt by KMS."""
-
-    view: memoryview
-    etag: str
-    md5: bytes
-    path: Path | None = None
-
-    @classmethod
-    def of_bytes(cls, content: bytes | memoryview, path: Path | None = None) -> Content:
-        """Of bytes that are at hand."""
-        view = memoryview(content)
-        if len(view) <= LARGEST_SINGLE:
-            digest = hashlib.md5(view, usedforsecurity=False)
-            return cls(view, digest.hexdigest(), digest.digest(), path)
-        parts = [
-            hashlib.md5(view[start : start + PART], usedforsecurity=False).digest()
-            for start in range(0, len(view), PART)
-        ]
-        whole = hashlib.md5(b"".join(parts), usedforsecurity=False)
-        return cls(view, f"{whole.hexdigest()}-{len(parts)}", whole.digest(), path)
-
-    @classmethod
-    def of_file(cls, path: Path) -> Content:
-        """Of a file, which must not change while this is in use."""
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < MAPPED:
-                return cls.of_bytes(file.read(), path)
-            return cls.of_bytes(memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)), path)
-
-    def may_have(self, headers: Mapping[str, str]) -> bool:
-        """Whether an object with these headers may hold this: no, when its ETag is another MD5."""
-        etag = headers.get("etag", "").strip('"')
-        has_md5 = MD5_ETAG.fullmatch(etag) is not None
-        if not has_md5 or "kms" in headers.get("x-amz-server-side-encryption", ""):
-            return True
-        same_parts = etag.partition("-")[2] == self.etag.partition("-")[2]
-        return etag == self.etag or not same_parts
-
-    @property
-    def stored(self) -> Stored:
-        """How S3 lists it."""
-        return Stored(len(self.view), self.etag)
 
 
 class Bucket:
@@ -126,7 +62,7 @@ class Bucket:
 
         with self._explained(key, "read"):
             try:
-                return self._requests.send("HEAD", key, {}).headers
+                return self._requests.send("HEAD", key, {})
             except ClientError as error:
                 if is_absence(error):
                     return None
@@ -164,7 +100,7 @@ class Bucket:
             with self._explained(key, "read"):
                 self._client.download_file(self.name, key, str(path))
             found = Content.of_file(path)
-            if str(len(found.view)) == headers.get("content-length") and found.may_have(headers):
+            if str(found.stored.size) == headers.get("content-length") and found.may_have(headers):
                 return True
         raise DestinationError(
             f"s3://{self.name}/{key} was read {READ_ATTEMPTS} times, and what came does not fit "
@@ -210,25 +146,23 @@ class Bucket:
 
         `headers` are Content-Type, Cache-Control and x-amz-meta-*.
         """
-        send = self._put_whole if len(content.view) <= LARGEST_SINGLE else self._put_parts
+        send = self._put_whole if content.stored.size <= LARGEST_SINGLE else self._put_parts
         for _ in range(PUT_ATTEMPTS):
             with self._explained(key, "written"):
                 answer = send(key, content, headers)
-            etag = answer.get("etag", "").strip('"')
+            etag = etag_of(answer)
             if etag and content.may_have(answer):
-                return Stored(len(content.view), etag)
+                return Stored(content.stored.size, etag)
         raise DestinationError(
             f"s3://{self.name}/{key}: the ETag {etag!r} was found after it was sent, "
-            f"{content.etag!r} was expected."
+            f"{content.stored.etag!r} was expected."
         )
 
     def _put_whole(
         self, key: str, content: Content, headers: Mapping[str, str]
     ) -> Mapping[str, str]:
         md5 = b64encode(content.md5).decode()
-        return self._requests.send(
-            "PUT", key, {**headers, "Content-MD5": md5}, content.view
-        ).headers
+        return self._requests.send("PUT", key, {**headers, "Content-MD5": md5}, content)
 
     def _put_parts(
         self, key: str, content: Content, headers: Mapping[str, str]
@@ -240,7 +174,7 @@ class Bucket:
         )
         extra = {"ContentType": headers["Content-Type"], "CacheControl": headers["Cache-Control"]}
         self._client.upload_file(
-            str(content.path), self.name, key, ExtraArgs=extra, Config=transfer
+            str(content.source), self.name, key, ExtraArgs=extra, Config=transfer
         )
         return self.head(key) or {}
 

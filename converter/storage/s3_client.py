@@ -71,7 +71,7 @@ def new_client(session: Session, options: S3Options) -> S3Client:
 
     config = Config(
         signature_version="s3v4",
-        s3={"addressing_style": "path"} if options.endpoint_url else None,
+        s3={"addressing_style": _addressing(session, options)},
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         retries={"mode": "standard", "total_max_attempts": options.attempts},
@@ -86,6 +86,12 @@ def new_client(session: Session, options: S3Options) -> S3Client:
         region_name=options.region or session.get_config_variable("region") or "us-east-1",
         config=config,
     )
+
+
+def _addressing(session: Session, options: S3Options) -> Any:
+    """Virtual hosts, unless the endpoint is one's own or AWS's configuration says otherwise."""
+    configured: Any = session.get_scoped_config().get("s3") or {}
+    return "path" if options.endpoint_url else configured.get("addressing_style", "virtual")
 
 
 def status_of(error: ClientError) -> int:

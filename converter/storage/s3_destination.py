@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 from .destination import ANY, Anything, DestinationError, Document, created_utc, steps_of
-from .s3_bucket import Bucket, Content, bucket
+from .s3_bucket import Bucket, bucket
 from .s3_client import S3Options, explained
+from .s3_content import Content
 from .s3_store import ROOT, STAMP_HEADER, headers_for, side_by_side, upload_store
 
 ASKED_AT_ONCE = 32

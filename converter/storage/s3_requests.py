@@ -10,14 +10,16 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from .s3_client import CONNECTIONS, S3Options, code_of, status_of
+from .s3_content import Body, Content
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
     from botocore.exceptions import ClientError
     from botocore.session import Session
     from mypy_boto3_s3 import S3Client
@@ -25,42 +27,7 @@ if TYPE_CHECKING:
 TRANSIENT_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
 TRANSIENT_CODES: Final = frozenset({"BadDigest", "IncompleteBody", "RequestTimeout", "SlowDown"})
 LONGEST_PAUSE: Final = 20.0  # seconds
-BLOCK: Final = 1 << 20  # bytes of a body that are sent at once
 NO_DELAY: Final = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small bodies wait 40 ms
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the server said; `headers` by name in lower case."""
-
-    headers: Mapping[str, str]
-    content: bytes
-
-
-class Body:
-    """Bytes that an HTTP client sends in large blocks, whatever size it asks for."""
-
-    def __init__(self, content: memoryview) -> None:
-        self._content = content
-        self._position = 0
-
-    def __len__(self) -> int:
-        return len(self._content)
-
-    def tell(self) -> int:
-        """The position of the next block."""
-        return self._position
-
-    def seek(self, position: int) -> int:
-        """Go to a position, counted from the start."""
-        self._position = position
-        return position
-
-    def read(self, _: int = -1) -> memoryview:
-        """The next block, empty at the end."""
-        start = self._position
-        self._position = min(start + BLOCK, len(self))
-        return self._content[start : self._position]
 
 
 class ObjectRequests:
@@ -92,9 +59,12 @@ class ObjectRequests:
         self._http = URLLib3Session(**connections)
 
     def send(
-        self, method: str, key: str, headers: Mapping[str, str], content: memoryview | None = None
-    ) -> Answer:
-        """Send a request, several times where that may help."""
+        self, method: str, key: str, headers: Mapping[str, str], content: Content | None = None
+    ) -> Mapping[str, str]:
+        """Send a request, several times where that may help.
+
+        Returns the answer's headers, by name in lower case.
+        """
         from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
         for attempt in range(1, self._attempts):
@@ -109,24 +79,15 @@ class ObjectRequests:
         return self._send_once(method, key, headers, content)
 
     def _send_once(
-        self, method: str, key: str, headers: Mapping[str, str], content: memoryview | None
-    ) -> Answer:
-        from botocore.auth import S3SigV4Auth
-        from botocore.awsrequest import AWSRequest
+        self, method: str, key: str, headers: Mapping[str, str], content: Content | None
+    ) -> Mapping[str, str]:
         from botocore.exceptions import ClientError
 
-        request = AWSRequest(
-            method=method,
-            url=self._base + quote(key, safe="/~"),
-            headers=headers,
-            data=b"" if content is None else Body(content),
-        )
-        request.context["has_streaming_input"] = True  # TLS and Content-MD5 suffice, where given
-        credentials = self._credentials.get_frozen_credentials()
-        S3SigV4Auth(credentials, "s3", self._region).add_auth(request)
-        response = self._http.send(request.prepare())
+        with nullcontext(b"") if content is None else content.open() as body:
+            request = self._signed(method, key, headers, body)
+            response = self._http.send(request)
         if response.status_code // 100 == 2:
-            return Answer({k.lower(): v for k, v in response.headers.items()}, response.content)
+            return {name.lower(): value for name, value in response.headers.items()}
         found = re.search(rb"<Code>(\w+)</Code>", response.content)
         code = found[1].decode() if found else str(response.status_code)
         described: Any = {
@@ -134,6 +95,19 @@ class ObjectRequests:
             "ResponseMetadata": {"HTTPStatusCode": response.status_code},
         }
         raise ClientError(described, method)
+
+    def _signed(
+        self, method: str, key: str, headers: Mapping[str, str], body: Body | bytes
+    ) -> AWSPreparedRequest:
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        url = self._base + quote(key, safe="/~")
+        request = AWSRequest(method=method, url=url, headers=headers, data=body)
+        request.context["has_streaming_input"] = True  # TLS and Content-MD5 suffice, where given
+        credentials = self._credentials.get_frozen_credentials()
+        S3SigV4Auth(credentials, "s3", self._region).add_auth(request)
+        return request.prepare()
 
 
 def _is_transient(error: ClientError) -> bool:

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
 from .destination import DestinationError, created_utc
-from .s3_bucket import Bucket, Content, Stored
+from .s3_bucket import Bucket
+from .s3_content import Content, Stored
 
 ROOT: Final = "zarr.json"
 STAMP_HEADER: Final = "x-amz-meta-created-utc"
@@ -41,8 +42,8 @@ def headers_for(name: str) -> dict[str, str]:
 def upload_store(bucket: Bucket, local_dir: Path, prefix: str) -> tuple[str, ...]:
     """Send a store to the keys below `prefix`, which ends with a slash.
 
-    Returns the names of the objects there that are not of this store. Raises what boto3 raises,
-    and DestinationError.
+    Returns the names of the objects there that are not of this store. Raises DestinationError,
+    and OSError for a local file that cannot be read.
     """
     names = sorted(_files(local_dir))
     if ROOT not in names:
@@ -97,7 +98,7 @@ class _Upload:
         if self.present.get(name) == content.stored:
             return name, content.stored
         headers = headers_for(name)
-        if name == ROOT and (stamp := created_utc(bytes(content.view))) is not None:
+        if name == ROOT and (stamp := created_utc((self.local_dir / ROOT).read_bytes())):
             headers[STAMP_HEADER] = stamp
         return name, self.bucket.put(self.prefix + name, content, headers)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import email.utils
-import re
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import SystemRandom
@@ -23,7 +20,6 @@ REFUSALS: Final = 3
 
 _DICE = SystemRandom()
 _AGAIN = frozenset({408, 425, 429})
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
 class NotThere(Exception):
@@ -232,15 +228,15 @@ class Transfer:
         if status in (404, 410):
             raise NotThere
         if status == 416:
-            total = _content_range(response)[1]
+            total = response.content_range[1]
             if total is not None:
                 self._check_size(total)
         if status in (401, 403) or status in _AGAIN or status >= 500 or status < 300:
-            raise _Transient(said, status in (401, 403), _seconds(response))
+            raise _Transient(said, status in (401, 403), response.retry_after)
         raise Refused(said)
 
     def _check_range(self, response: Response, run: Run) -> None:
-        start, total = _content_range(response)
+        start, total = response.content_range
         if start != run.position:
             raise _Transient("another range than the one asked for")
         if total is not None:
@@ -293,26 +289,3 @@ class _Transient(Exception):
         super().__init__(said)
         self.is_refusal = is_refusal
         self.after = after
-
-
-def _content_range(response: Response) -> tuple[int | None, int | None]:
-    """First byte and size of the whole object, as the answer tells them."""
-    found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    if found is None:
-        return None, None
-    start, _, total = found.groups()
-    return (
-        None if start is None else int(start),
-        int(total) if total != "*" else None,
-    )
-
-
-def _seconds(response: Response) -> float:
-    """The wait that the answer asks for, as seconds or as a date."""
-    asked = response.headers.get("Retry-After", "").strip()
-    if asked.isdecimal():
-        return float(asked)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(asked).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return 0.0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -15,13 +18,20 @@ from typing import Any, Final
 
 _CONTEXT = get_context("forkserver")
 
-# Threads of one worker's libraries: the workers themselves fill the cores.
-_SINGLE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
-)
+# The workers themselves fill the cores, and Arrow's own allocator begins with a gigabyte.
+_OF_WORKERS = {
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+    ),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 
 # One process is started at a time, by whichever thread: each changes what all of them share.
 _starting = threading.Lock()
+
+# Starts of a process, when the server dies at that moment, and seconds between them.
+_TRIES: Final = 5
+_PAUSE: Final = 0.2
 
 # What multiprocessing reports of a process whose server died, and with it the true status.
 STATUS_LOST: Final = 255
@@ -32,21 +42,46 @@ def start_process(
 ) -> tuple[BaseProcess, Connection]:
     """Start `target(*arguments, pipe)`; return the process and the other end of its pipe.
 
-    The server is started when none runs, with the modules of `preload` imported.
+    The server is started when none runs, with the modules of `preload` imported. SIGTERM ends
+    neither: it is for this process alone, also where a batch system sends it to all. Raises
+    OSError when no process can be started.
     """
     ours, theirs = _CONTEXT.Pipe(duplex=True)
     try:
-        with _starting, _environment(_SINGLE_THREAD), _without_main(target, *arguments):
+        with _starting, _environment(_OF_WORKERS), _without_main(target, *arguments):
             _CONTEXT.set_forkserver_preload(list(preload))
-            forkserver.ensure_running()
-            process = _CONTEXT.Process(target=target, args=(*arguments, theirs))
-            process.start()
+            process = _start(target, (*arguments, theirs))
     except BaseException:
         ours.close()
         raise
     finally:
         theirs.close()  # so that the process's death closes the pipe
     return process, ours
+
+
+def _start(target: Callable[..., None], arguments: Sequence[Any]) -> BaseProcess:
+    for _ in range(_TRIES):
+        resource_tracker.ensure_running()  # unblocks SIGTERM where it starts one
+        with _without_sigterm():
+            forkserver.ensure_running()
+        process = _CONTEXT.Process(target=target, args=arguments)
+        try:
+            process.start()
+        except (EOFError, ConnectionError):
+            time.sleep(_PAUSE)  # until its death shows
+            continue
+        return process
+    raise OSError(errno.ECHILD, "the server that forks workers died again and again")
+
+
+@contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """Processes started within, and theirs, have SIGTERM blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

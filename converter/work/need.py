@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from ..dataset.recording import Recording
 from ..recording.rates import RATE_CAPS
@@ -19,15 +20,19 @@ from ..recording.sidecars.metadata import merge_json
 
 _MB = 1 << 20
 
-# Blocks, buffers, the scratch that stays in memory, and code that is imported on the way.
+MOST_THREADS: Final = 8
+"""What a conversion is given beyond these has no memory in its need."""
+
+# Blocks, buffers, and code that is imported on the way: 10 to 45 MB with one thread, and 25 MB for
+# each thread more, so that 256 channels take 275 MB with eight.
 _BASE = 300 * _MB
 _LEAST_BASE = 64 * _MB
-# Chunks of 4 s, their quantised and compressed copies and one of each view level: 96 kB a channel
-# at 1000 Hz, 25 kB at 250 Hz. A file that is less than these buffers does not fill them.
+# Chunks of 4 s, their quantised and compressed copies and one of each view level: 55 kB a channel
+# at 1000 Hz, and 150 kB with eight threads. A file of less than that does not fill them.
 _CHANNEL = _MB // 4
 _CHANNELS_OF_SMALL = 20  # times the file
 _CHANNEL_ROW = 16  # bytes in channels.tsv, at least
-_CHANNELS_UNTOLD, _CHANNELS_MOST = 256, 8192
+_CHANNELS_UNTOLD, _CHANNELS_MOST = 512, 8192
 # Events become Python objects and Arrow rows, one for each channel group: 15 to 33 times as much,
 # and their rows once more on the way out of the worker.
 _SIDECARS, _SIDECARS_SCRATCH = 60, 8
@@ -77,16 +82,17 @@ _MODELS = {
     "KIT": _Model(2),
     "4D/BTi": _Model(2),
     # Blocks are held whole, as float32 and three times as float64: 7.9 times a file of one block,
-    # 0.2 times one of 50 blocks.
+    # nothing to speak of where there are many.
     "EGI MFF": _Model(4, held=9),
 }
-# A deflated v5 matrix is unpacked in memory, which was 1.2 times the file for float32; numbers of
-# few digits pack better. A v7.3 file is streamed. Such a matrix has 4 GB at most.
+# A deflated v5 matrix is unpacked in memory, which was 1.1 to 1.4 times the file for float32;
+# numbers of few digits pack better. It has 4 GB at most. A v7.3 file is streamed: 40 MB.
 _EEGLAB_INSIDE = _Model(1.3, held=3, most=1 << 32)
-# Signal-Space Separation: float64, 2.0 times a file of float32 and 4.0 times one of int16. That
-# a recording was shielded shows only in the file; that it can be corrected, in its sidecars.
+# Signal-Space Separation: float64, 2.0 times a file of float32, so 4 times one of int16. That a
+# recording was shielded shows only in the file; that it can be corrected, in its sidecars.
 _FIF_CORRECTED = _Model(2, held=4.5)
-# Unpacked, and as float64: 3.5 times a packed file of float32, twice as much for int16.
+# Unpacked, and as float64: 3.4 times a packed file of float32, 6.2 times one that is corrected,
+# too. Of int16 it is more: that packs better and grows fourfold.
 _FIF_PACKED = _Model(1, held=10, least=2)
 _STREAMED = _Model(2)
 

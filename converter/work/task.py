@@ -27,6 +27,7 @@ from ..recording.attributes import StoreContext
 from ..recording.local import LocalRecording, LocalSidecars
 from ..storage.destination import Destination
 from .limits import confined, peak_memory
+from .need import MOST_THREADS
 from .outcome import Converted, Deferred, Effort, Failed, Outcome, Result
 from .pool import Demand
 from .worker import Turn
@@ -131,7 +132,7 @@ def _convert(work: _Work) -> Converted:
     local = _local(recording, source, files)
     with work.core() as threads, work.phase("convert"):
         converted = convert_recording(
-            local, recording.zarr, store, scratch, task.context, threads=threads
+            local, recording.zarr, store, scratch, task.context, threads=min(threads, MOST_THREADS)
         )
         if converted.events is not None:
             write_spool(scratch / "events.arrow", converted.events)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from converter.dataset.annex import AnnexKey
 from converter.dataset.annex_branch import AnnexBranch, Chunking, KeyLogs
 from converter.dataset.repository import Repository
@@ -81,19 +83,19 @@ def test_a_key_has_the_logs_of_all_branches(tmp_path: Path) -> None:
     assert logs.versions == {A: (("ds/a b", "v3"), ("ds/sub", "v1")), B: (("ds/x", "v9"),)}
 
 
-def test_older_layouts_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("directory", ["gx/Mx", "add"])
+def test_older_layouts_are_read(tmp_path: Path, directory: str) -> None:
     repository = branch_of(
         tmp_path / "r",
         {
-            f"gx/Mx/{TEXT}.log": f"10s 1 {A}\n",
-            f"add/{TEXT}.log": f"10s 1 {B}\n",
-            f"remote/web/{HERE}/{TEXT}.log": "1s 1 https://a.org/\n",
+            f"{directory}/{TEXT}.log": f"10s 1 {A}\n",
+            f"{directory}/{TEXT}.log.web": "1s 1 https://b.org/\n",
+            f"remote/web/{HERE}/{TEXT}.log": "2s 1 https://a.org/\n",
         },
     )
     logs = key_logs(repository, parsed())
     assert logs.is_in(A)
-    assert logs.is_in(B)
-    assert logs.urls == ("https://a.org/",)
+    assert logs.urls == ("https://a.org/", "https://b.org/")
 
 
 def test_exported_trees_are_known(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dataset.entities import parse_entities
+from converter.dataset.entities import parse_entities, parse_name
 from converter.dataset.inheritance import SidecarIndex
 from converter.dataset.recording import Entry, Sidecars
 
@@ -15,7 +15,8 @@ RECORDING = "sub-01/ses-1/eeg/sub-01_ses-1_task-rest_run-1_eeg.set"
 
 
 def applying(*paths: str, to: str = RECORDING) -> Sidecars:
-    return SidecarIndex(listed(*paths)).sidecars(to)
+    directory, _, name = to.rpartition("/")
+    return SidecarIndex(listed(*paths)).sidecars(directory, parse_name(name))
 
 
 def paths(entries: tuple[Entry, ...]) -> list[str]:
@@ -62,6 +63,7 @@ def test_a_label_that_is_no_entity_must_be_shared() -> None:
     path = "sub-01_task-rest_epo_events.tsv"
     assert applying(path).events is None
     assert applying(path, to="sub-01_task-rest_epo_eeg.set").events is not None
+    assert applying("sub-01__events.tsv").events is not None
 
 
 def test_a_chain_has_the_sidecars_of_the_whole() -> None:

@@ -136,3 +136,30 @@ def test_blobs_are_read_copied_and_bounded(tmp_path: Path) -> None:
     assert (tmp_path / "copy").read_bytes() == big
     asked = [sha["text"], sha["big"], sha["empty"], sha["text"]]
     assert list(repository.read_blobs(asked)) == [contents["text"], big, b"", contents["text"]]
+
+
+def test_files_are_read_by_commit_and_path(tmp_path: Path) -> None:
+    name = "d/a b: é & 100%"
+    commit = make_repository(tmp_path / "r", {name: b"content", "x": b"12345"})
+    repository = Repository(tmp_path / "r")
+    with repository.blobs() as blobs:
+        assert blobs.read_path(commit, "d", 100) is None
+        assert blobs.read_path(commit, name, 100) == b"content"
+        for absent in ("", "y", "d/", "x\ny", "d/a b: é & 100% blob 7"):
+            assert blobs.read_path(commit, absent, 100) is None
+        assert blobs.read_path("0" * 40, "x", 100) is None
+        with pytest.raises(RepositoryError, match="5 bytes, where at most 4"):
+            blobs.read_path(commit, "x", 4)
+        assert blobs.read_path(commit, "x", 5) == b"12345"
+
+
+def test_refs_and_remotes_are_listed(work_tree: Path) -> None:
+    commit = git(work_tree, "rev-parse", "HEAD")
+    for ref in ("refs/heads/git-annex", "refs/remotes/a/git-annex", "refs/remotes/b/other"):
+        git(work_tree, "update-ref", ref, commit)
+    git(work_tree, "config", "remote.a.b.url", "https://a.org/x\ny")
+    git(work_tree, "config", "remote.a.b.annex-uuid", "u")
+    repository = Repository(work_tree)
+    assert repository.commits_of("refs/heads/git-annex", "refs/remotes/*/git-annex") == (commit,)
+    assert repository.commits_of("refs/heads/none") == ()
+    assert repository.remotes() == {"a.b": {"url": "https://a.org/x\ny", "annex-uuid": "u"}}

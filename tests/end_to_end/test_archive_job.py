@@ -40,6 +40,7 @@ from ..fixture_outcomes import FIXTURE_DATASET, OUTCOMES, STORED
 from .anonymous import UndatedHTTP, window
 from .archive import (
     CONTRACT_BASE,
+    RUN_SECONDS,
     Archive,
     Changed,
     Copy,
@@ -331,7 +332,7 @@ def test_the_report_of_an_interrupted_run(
     disturbed.copies.inject(gate, method="GET", path=r"index\.json")
     with listening() as backend:
         run = disturbed.copy.start("--callback", str(file), "--callback-url", backend.url)
-        gate.wait_until_reached()
+        gate.wait_until_reached(RUN_SECONDS)
         run.send_signal(number)
         finish(run, 130)
     report = json.loads(file.read_bytes())

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from converter.contract.events import EventRows, sample_index
 from converter.publish import events_table
-from converter.publish.events_table import EventsError, EventsFile, published_names, write_events
+from converter.publish.event_columns import published_names
+from converter.publish.events_table import EventsError, EventsFile, write_events
 from converter.work.spool import write_spool
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -153,6 +155,33 @@ def test_row_groups_are_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert table["onset_s"] == [float(n) for size in sizes.values() for n in range(size)]
 
 
+def test_row_groups_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_table, "ROW_GROUP_BYTES", 100_000)
+    texts = {"a.zarr": [1, 50_000, 70_000, 1], "b.zarr": [200_000] + [10] * 40, "c.zarr": [1]}
+    wide: dict[str, list[str | None]] = {f"c{n}": [None] for n in range(400)}
+    events = [
+        rows(store, [float(n) for n in range(len(lengths))], passthrough={"note": cells})
+        for store, lengths in texts.items()
+        for cells in [["x" * length for length in lengths]]
+    ]
+    whole = [*events[:2], rows("c.zarr", [0.0], passthrough=wide)]
+    _, path = build(tmp_path, whole)
+    file = pq.ParquetFile(path)
+    table = [row for row in pq.read_table(path).to_pylist()]
+    cell = events_table.CELL_BYTES * len(file.schema_arrow)
+    sizes = [cell + sum(len(v) for v in row.values() if isinstance(v, str)) for row in table]
+    groups: list[list[int]] = [[]]
+    for size in sizes:
+        groups[-1].append(size)
+        if sum(groups[-1]) >= 100_000:
+            groups.append([])
+    counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert counts == [len(group) for group in groups if group]
+    assert len(counts) > 4
+    _, again = build(tmp_path, whole[1:2], path, {"a.zarr", "c.zarr"}, name="again.parquet")
+    assert again.read_bytes() == path.read_bytes()
+
+
 def test_carried_rows_stay_and_touched_stores_inherit_none(tmp_path: Path) -> None:
     before = [
         rows("a.zarr", [1.0], passthrough={"note": ["kept"], "value": ["further"]}),
@@ -185,11 +214,26 @@ def test_prior_of_another_writer_is_carried(tmp_path: Path) -> None:
         "group_name": ["eeg_250hz"] * 2,
     }
     ordered = {name: columns[name] for name, _ in FIXED}
-    pq.write_table(pa.table({**ordered, "x_value": ["v", "w"]}), tmp_path / "prior.parquet")
+    ordered |= {"x_value": ["v", "w"], "of_b": [None, "x"], "of_any": pa.nulls(2, pa.string())}
+    pq.write_table(pa.table(ordered), tmp_path / "prior.parquet")
     now = [rows("b.zarr", [2.0], passthrough={"value": ["new"]})]
     _, path = build(tmp_path, now, tmp_path / "prior.parquet", {"a.zarr"})
-    assert [(f.name, f.type) for f in pq.read_schema(path)] == [*FIXED, ("x_value", TEXT)]
+    further = [("of_any", TEXT), ("x_value", TEXT)]
+    assert [(f.name, f.type) for f in pq.read_schema(path)] == [*FIXED, *further]
     assert read(path)["x_value"] == ["v", "new"]
+
+
+def test_a_column_without_values_stays_as_long_as_a_store_has_it(tmp_path: Path) -> None:
+    before = [
+        rows("a.zarr", [1.0], passthrough={"blank": [None], "filled": [None]}),
+        rows("b.zarr", [2.0], passthrough={"blank": [None], "filled": ["x"], "only b": [None]}),
+    ]
+    _, prior = build(tmp_path, before, name="prior.parquet")
+    _, path = build(tmp_path, [rows("b.zarr", [2.0])], prior, {"a.zarr"})
+    assert read(path)["blank"] == read(path)["filled"] == [None, None]
+    assert "only b" not in read(path)
+    _, path = build(tmp_path, [rows("a.zarr", [1.0])], path, {"b.zarr"}, name="next.parquet")
+    assert set(read(path)) == {name for name, _ in FIXED}
 
 
 def test_an_unusable_prior_is_named(tmp_path: Path) -> None:
@@ -257,7 +301,8 @@ def recordings(draw: st.DrawFn) -> list[EventRows]:
         onsets = draw(st.lists(st.none() | st.floats(allow_nan=True), min_size=1, max_size=4))
         columns = draw(st.sets(st.sampled_from(["value", "x_value", "Note", "note", "k"])))
         cells: dict[str, list[str | None]] = {
-            name: [f"{name} {n}" for n in range(len(onsets))] for name in sorted(columns)
+            name: [draw(st.sampled_from([None, f"{name} {n}"])) for n in range(len(onsets))]
+            for name in sorted(columns)
         }
         groups = draw(st.sampled_from([(("g1", 250.0, 9),), (("g2", 1.0, 9), ("g1", 250.0, 9))]))
         made.append(rows(store, onsets, groups, cells))
@@ -267,22 +312,25 @@ def recordings(draw: st.DrawFn) -> list[EventRows]:
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(recordings(), st.data())
+@given(recordings(), recordings(), st.sets(st.integers(0, 4)), st.randoms())
 def test_an_incremental_run_writes_what_a_clean_one_does(
-    tmp_path: Path, events: list[EventRows], data: st.DataObject
+    tmp_path: Path,
+    before: list[EventRows],
+    anew: list[EventRows],
+    left_out: set[int],
+    random: Random,
 ) -> None:
-    stores = [one.store_path for one in events]
-    anew = data.draw(st.sets(st.sampled_from(stores)) if stores else st.just(set()))
-    shuffled = data.draw(st.permutations(events))
-    clean, path = build(tmp_path, shuffled, name="clean.parquet")
-    if clean.row_count == 0:
+    touched = {one.store_path for one in anew}
+    kept = [
+        one for n, one in enumerate(before) if n not in left_out and one.store_path not in touched
+    ]
+    whole = [*kept, *anew]
+    random.shuffle(whole)
+    made, prior = build(tmp_path, before, name="prior.parquet")
+    clean, path = build(tmp_path, whole, name="clean.parquet")
+    if made.row_count == 0 or clean.row_count == 0:
         return
-    again, other = build(
-        tmp_path,
-        [one for one in shuffled if one.store_path in anew],
-        path,
-        set(stores) - anew,
-        name="again.parquet",
-    )
-    assert again.row_count == clean.row_count == sum(len(e.onset_s) * len(e.groups) for e in events)
+    carried = {one.store_path for one in kept}
+    again, other = build(tmp_path, anew, prior, carried, name="again.parquet")
+    assert again.row_count == clean.row_count == sum(len(e.onset_s) * len(e.groups) for e in whole)
     assert other.read_bytes() == path.read_bytes()

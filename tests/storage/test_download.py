@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -10,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from converter.storage import download
+from converter.storage import download, http
 from converter.storage.download import Downloader, Failure
 from converter.storage.hosts import HostGuard
 from converter.storage.objects import Address, Bucket, Checksum, Place, Wanted, hashing
@@ -341,3 +344,52 @@ def test_an_idle_connection_that_was_closed_costs_nothing(tmp_path: Path) -> Non
 
     with web_server(answer) as server:
         serve(server)
+
+
+def test_https_is_checked_and_its_host_looked_at_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with web_server(whole(b"hello"), context) as server:
+        port = server.host.partition(":")[2]
+        place = Place.whole("web", Address(f"https://localhost:{port}/x"))
+        failures = fetch(wanted(tmp_path / "f", b"hello", place), trusted="localhost")
+        assert said(failures) == [("unreachable", "no TLS connection that can be trusted")]
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        monkeypatch.setattr(http, "_tls", lambda: trusting)
+        failures = fetch(wanted(tmp_path / "f", b"hello", place), trusted="example.org")
+        assert said(failures)[0][1].endswith("is not public, nor a trusted host")
+        files = [wanted(tmp_path / f"f{n}", b"hello", place) for n in range(20)]
+        assert fetch(*files, trusted="localhost") == []
+
+
+def test_a_proxy_of_the_environment_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with web_server(whole(b"hello")) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "none.invalid")
+        place = Place.whole("web", Address("http://archive.invalid/a%20b?c=d"))
+        assert fetch(wanted(tmp_path / "f", b"hello", place)) == []
+        private = Place.whole("web", Address("http://10.0.0.1/x"))
+        assert said(fetch(wanted(tmp_path / "g", b"hello", private)))[0][0] == "unreachable"
+    assert [path for path, _ in proxy.requests] == ["http://archive.invalid/a%20b?c=d"]
+    assert proxy.requests[0][1]["Host"] == "archive.invalid"
+
+
+def test_amazon_may_name_another_region() -> None:
+    at = Bucket("https://s3.amazonaws.com", "my.ds", "us-east-1")
+    moved = Address(at.url("k"), at, "k").in_region("eu-west-1")
+    assert moved is not None
+    assert moved.url == "https://s3.eu-west-1.amazonaws.com/my.ds/k"
+    assert moved.in_region("eu-west-1") is None
+    assert moved.in_region("evil.org/") is None
+    elsewhere = Bucket("https://minio.lab", "ds")
+    assert Address(elsewhere.url("k"), elsewhere, "k").in_region("eu-west-1") is None

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 import pytest
 from mypy_boto3_s3 import S3Client
 
-from converter.storage import s3_bucket
+from converter.storage import s3_bucket, s3_content
 from converter.storage.destination import DestinationError
-from converter.storage.s3_bucket import Content
 from converter.storage.s3_client import S3Options
+from converter.storage.s3_content import Content
 from converter.storage.s3_destination import S3Destination
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.faults import (
@@ -132,8 +132,9 @@ def test_a_large_object_goes_in_parts(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = 5 << 20
-    monkeypatch.setattr(s3_bucket, "LARGEST_SINGLE", part)
-    monkeypatch.setattr(s3_bucket, "PART", part)
+    for module in (s3_bucket, s3_content):
+        monkeypatch.setattr(module, "LARGEST_SINGLE", part)
+        monkeypatch.setattr(module, "PART", part)
     content = bytes(range(256)) * (12 << 12)  # 12 MiB
     for stamp, in_parts in ((OLD, True), (NEW, False)):
         local, objects = store(tmp_path / "store", stamp, "0/0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,8 +35,13 @@ class _Handler(BaseHTTPRequestHandler):
 class WebServer:
     """Answers GET as it is told, on a free port of the loopback; keeps what was asked."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, context: ssl.SSLContext | None) -> None:
         self._server = _Server(answer)
+        if context is not None:
+            listening = self._server.socket
+            self._server.socket = context.wrap_socket(
+                listening, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
@@ -61,8 +67,9 @@ class WebServer:
 
 
 @contextmanager
-def web_server(answer: Answer) -> Iterator[WebServer]:
-    server = WebServer(answer)
+def web_server(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[WebServer]:
+    """A server, of https where a context with its certificate is given."""
+    server = WebServer(answer, context)
     server.start()
     try:
         yield server

@@ -114,7 +114,7 @@ def test_time_grows_with_size() -> None:
 def within_their_needs(dataset: Path, report: Path) -> dict[str, dict[str, Any]]:
     """Convert every recording of a folder within the memory estimated for it."""
     command = [sys.executable, str(SCRIPT), str(dataset), "--confined", "--json", str(report)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=900)
     return {row["name"]: row for row in json.loads(report.read_bytes())}
 
 
@@ -134,6 +134,7 @@ def test_fixtures_are_converted_within_their_needs(tmp_path: Path) -> None:
 
 
 @on_linux
+@pytest.mark.slow
 def test_real_recordings_are_converted_within_their_needs(
     real_dir: Path, real_dataset: Path, tmp_path: Path
 ) -> None:

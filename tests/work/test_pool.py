@@ -176,6 +176,17 @@ def mortal(task: str, turn: Turn) -> str:
     return task
 
 
+def signalled(task: str, turn: Turn) -> str:
+    """What a batch system does that signals every process of a job."""
+    for pid in (os.getpid(), os.getppid()):
+        os.kill(pid, signal.SIGTERM)
+    return task
+
+
+def test_a_sigterm_is_for_the_run_and_not_for_its_workers() -> None:
+    assert dict(WorkerPool(signalled, 1).run(["a", "b"])) == {"a": "a", "b": "b"}
+
+
 def test_a_stop_begins_nothing_new_and_lets_the_running_finish() -> None:
     stop = Stop()
     pool: WorkerPool[str, str] = WorkerPool(hold, 1, stop=stop)

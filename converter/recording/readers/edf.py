@@ -106,6 +106,7 @@ class EdfSource:
             self.close()
             raise
         header = self.header
+        self._record_samples = header.record_samples
         self._long_records = header.record_bytes > LONG_RECORD_BYTES
         self._records_at_once = max(1, PIECE_BYTES // header.record_bytes)
         self._out_is_24_bit = header.sample_bytes == 3
@@ -163,7 +164,7 @@ class EdfSource:
 
     def _read_records(self, group: int, first: int, out: NDArray[Any]) -> None:
         """Fill `out` with all samples of the data records from `first` on."""
-        width = self.header.record_samples
+        width = self._record_samples
         spr = self._members[group][0].samples
         for at in range(0, out.shape[1] // spr, self._records_at_once):
             count = min(self._records_at_once, out.shape[1] // spr - at)
@@ -184,7 +185,7 @@ class EdfSource:
             record, first = divmod(start + at, spr)
             count = min(spr - first, out.shape[1] - at)
             for signal, row in zip(self._members[group], out, strict=True):
-                stored = record * self.header.record_samples + signal.first_sample + first
+                stored = record * self._record_samples + signal.first_sample + first
                 self._convert(self._stored(stored, count), row[at : at + count])
             at += count
 
