@@ -196,16 +196,21 @@ def _of_files(files: list[_Named]) -> Iterator[_Group]:
         yield _Group(tuple(sorted(chain, key=_split_order)), is_chain=len(chain) > 1)
 
 
-def _main_files(same_stem: list[_Named]) -> Iterator[_Named]:
-    kinds = {file.name.kind for file in same_stem}
-    others = COMPANION_EXTENSIONS.union(*(MEMBER_EXTENSIONS.get(kind, ()) for kind in kinds))
-    for file in same_stem:
-        if file.name.kind not in others and not is_calibration_file(file.name):
-            yield file
+def _main_files(same_stem: list[_Named]) -> list[_Named]:
+    others = COMPANION_EXTENSIONS
+    if len(same_stem) > 1:
+        others = others.union(*(MEMBER_EXTENSIONS.get(f.name.kind, ()) for f in same_stem))
+    return [
+        file
+        for file in same_stem
+        if file.name.kind not in others and not is_calibration_file(file.name)
+    ]
 
 
 def _with_members(main: _Named, same_stem: list[_Named]) -> _Group:
-    kinds = MEMBER_EXTENSIONS.get(main.name.kind, frozenset())
+    kinds = MEMBER_EXTENSIONS.get(main.name.kind)
+    if kinds is None:
+        return _Group((main,))
     return _Group((main, *sorted(file for file in same_stem if file.name.kind in kinds)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -51,21 +52,18 @@ ENTITIES: tuple[Entity, ...] = (
 class BidsName(NamedTuple):
     """A file or directory name taken apart; `stem + extension` is the name again.
 
-    `extension` is as written, with its dot, `.fif.gz` whole; empty when there is none.
+    `extension` is as written, with its dot, `.fif.gz` whole; empty when there is none. `kind`
+    is the same in lower case: formats are told apart without regard to case.
     `entities` are the `key-value` parts, known keys or not; `labels` the parts before the
     suffix that are no pair (`epo` in `sub-04_task-rest_epo_eeg.set`).
     """
 
     stem: str
     extension: str
+    kind: str
     suffix: str
     entities: Mapping[str, str]
     labels: tuple[str, ...]
-
-    @property
-    def kind(self) -> str:
-        """The extension in lower case: formats are told apart without regard to case."""
-        return self.extension.lower()
 
 
 def split_extension(name: str) -> tuple[str, str]:
@@ -91,14 +89,26 @@ def _cut(name: str) -> tuple[str, str]:
 
 def parse_name(name: str) -> BidsName:
     """Take a file name apart; any name has a result, a strange one no entities."""
-    stem, extension = split_extension(name)
-    before, underscore, suffix = stem.rpartition("_")
-    entities, labels = parse_parts(before) if underscore else ({}, ())
-    return BidsName(stem, extension, suffix, entities, labels)
+    before, underscore, ending = name.rpartition("_")
+    if not underscore:
+        stem, extension = split_extension(name)
+        return BidsName(stem, extension, extension.lower(), stem, {}, ())
+    suffix, extension, kind = _parse_ending(ending)
+    stem = name.removesuffix(extension)
+    return BidsName(stem, extension, kind, suffix, *parse_parts(before))
 
 
-def parse_parts(before: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Entities and labels, from what stands before the suffix and its `_`."""
+# A tree has few endings, and files that begin alike stand together.
+@lru_cache(maxsize=256)
+def _parse_ending(ending: str) -> tuple[str, str, str]:
+    """Suffix, extension and kind, from what stands after the last `_`."""
+    stem, extension = split_extension(f"_{ending}")
+    return stem[1:], extension, extension.lower()
+
+
+@lru_cache(maxsize=256)
+def parse_parts(before: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Entities and labels, from what stands before the last `_`; not to be changed."""
     entities: dict[str, str] = {}
     labels = []
     for part in before.split("_"):

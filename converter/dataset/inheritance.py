@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from .entities import BidsName, parse_parts
@@ -97,10 +98,9 @@ class SidecarIndex:
         # By what stands before the suffix, which a recording's sidecars have in common.
         found: dict[tuple[str, str | None], list[tuple[_Kind, Entry]]] = defaultdict(list)
         for file, entry in self._snapshot.children(directory).items():
-            before, _, rest = file.rpartition("_")
-            suffix, _, extension = rest.partition(".")
-            kind = suffix, extension.lower()
-            if kind in _KINDS and self._is_readable(entry.path):
+            before, _, ending = file.rpartition("_")
+            kind = _kind(ending)
+            if kind is not None and self._is_readable(entry.path):
                 found[before, _KINDS[kind]].append((kind, entry))
         table: _Table = {}
         for (before, disregarded), sidecars in found.items():
@@ -110,6 +110,13 @@ class SidecarIndex:
 
     def _is_readable(self, path: str) -> bool:
         return path not in self._snapshot.refused and path not in self._snapshot.directory_links
+
+
+@lru_cache(maxsize=256)  # a tree has few of them
+def _kind(ending: str) -> _Kind | None:
+    suffix, _, extension = ending.partition(".")
+    kind = suffix, extension.lower()
+    return kind if kind in _KINDS else None
 
 
 def is_calibration_file(name: BidsName) -> bool:

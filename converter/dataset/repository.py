@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, NamedTuple
 
 _SHA1 = re.compile(r"[0-9a-f]{40}")
+_SHA1_LINES = re.compile(r"(?:[0-9a-f]{40}\n)*+")
 _FOUND = re.compile(rb"(?P<sha>[0-9a-f]{40}) (?P<kind>\w+) (?P<size>\d+)\n")
 _CHUNK = 1 << 20
 
@@ -131,13 +132,15 @@ class Repository:
 
     def read_blobs(self, shas: Iterable[str]) -> Iterator[bytes]:
         """Bytes of many small blobs, in the order asked, without a round trip for each."""
+        asked = "".join([f"{sha}\n" for sha in shas])
+        if not _SHA1_LINES.fullmatch(asked):
+            raise RepositoryError("A blob was asked for by no object name of 40 hex digits.")
         with tempfile.TemporaryFile() as requests:
-            requests.writelines(b"%s\n" % _checked(sha).encode("ascii") for sha in shas)
-            count = requests.tell() // 41
+            requests.write(asked.encode("ascii"))
             requests.seek(0)
             process = self._start("cat-file", "--batch", "--buffer", stdin=requests)
             with process, BlobReader(self, process) as reader:
-                for _ in range(count):
+                for _ in range(len(asked) // 41):
                     yield reader.next_blob()
 
     def blobs(self) -> BlobReader:

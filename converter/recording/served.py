@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from .ordered import Workers
 from .quantise import Float32, Quantiser, Range
 from .rates import Geometry
 from .resample import NearestSample, Resampler
+from .scratch import Scratch
 from .sidecars.channels import PlannedChannel
 from .signal import SignalSource
 
@@ -37,7 +37,8 @@ class ServedSignal:
     """The signal at its served rate, as samples relative to the baseline.
 
     `discrete` marks channels of codes, which are never filtered. `fill` reads the source,
-    once; then `chunks` gives the samples, once. They wait in a scratch file in `folder`.
+    once; then `chunks` gives the samples, once. In between they wait in scratch, for which
+    `folder` is.
     """
 
     def __init__(
@@ -55,8 +56,11 @@ class ServedSignal:
         self._resampler = Resampler(ratio, n_in) if ratio != 1 else None
         self._nearest = NearestSample(ratio, n_in)
         self.discrete = np.array([channel.discrete for channel in channels], bool)
+        self._waves = _selection(~self.discrete)
+        baseline = self._native.baseline
+        self._constant = baseline.constant / baseline.gain  # in relative units
         self._limits = Range(len(channels))
-        self._scratch = TemporaryFile(dir=folder)
+        self._scratch = Scratch(folder)
 
     def __enter__(self) -> ServedSignal:
         return self
@@ -78,25 +82,20 @@ class ServedSignal:
     def fill(self, workers: Workers) -> None:
         """Read the source, and bring it to its served rate piece by piece."""
         for samples, limits in workers.in_order(self._served, self._windows()):
-            self._scratch.write(np.ascontiguousarray(samples).data)
+            self._scratch.append(samples)
             self._limits.join(limits)
 
     def chunks(self) -> Iterator[list[Float32]]:
         """The samples again, chunk by chunk, each in one part or more."""
-        self._scratch.seek(0)
+        self._scratch.rewind()
         size = self._geometry.chunk
         for span in self._cuts():
-            parts = [self._read_back(last - first) for first, last in span]
+            parts = [self._scratch.take() for _ in span]
             if len(parts) > 1:
                 yield parts
             else:
                 for at in range(0, parts[0].shape[1], size):
                     yield [parts[0][:, at : at + size]]
-
-    def _read_back(self, n_samples: int) -> Float32:
-        piece = np.empty((len(self.discrete), n_samples), np.float32)
-        self._scratch.readinto(piece.data.cast("B"))
-        return piece
 
     def _cuts(self) -> Iterator[list[tuple[int, int]]]:
         """Bounds of the pieces of each span: whole chunks, of about BLOCK_VALUES raw samples.
@@ -132,15 +131,21 @@ class ServedSignal:
         return served, limits
 
     def _resampled(self, window: _Window, resampler: Resampler) -> Float32:
-        if self.discrete.all():
-            return self._picked(window, slice(None))
-        constant = self._native.baseline.constant / self._native.baseline.gain
-        served = resampler.outputs(window.samples, window.first, window.last, constant)
-        if self.discrete.any():
-            served[self.discrete] = self._picked(window, self.discrete)
+        native, first, last = window.samples, window.first, window.last
+        if not self.discrete.any():
+            return resampler.outputs(native, first, last, self._constant)
+        served = np.empty((len(native), last - first), np.float32)
+        nearest = self._nearest.sources(first, last) - window.start
+        served[self.discrete] = native[self.discrete][:, nearest]
+        if not self.discrete.all():
+            waves = self._waves
+            served[waves] = resampler.outputs(native[waves], first, last, self._constant[waves])
         return served
 
-    def _picked(self, window: _Window, rows: NDArray[np.bool_] | slice) -> Float32:
-        """Some channels without a filter."""
-        nearest = self._nearest.sources(window.first, window.last)
-        return window.samples[rows][:, nearest - window.start]
+
+def _selection(mask: NDArray[np.bool_]) -> slice | NDArray[np.bool_]:
+    """What selects the same rows, without a copy where they lie side by side."""
+    rows = np.flatnonzero(mask)
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return mask

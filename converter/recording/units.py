@@ -164,11 +164,6 @@ def conversion(from_unit: str, to_unit: str) -> float | None:
     return float(f"1e{source.exponent - target.exponent}")
 
 
-def same_unit(a: str, b: str) -> bool:
-    """Whether `a` and `b` are spellings of one unit, so that values need no factor."""
-    return spelling(a) == spelling(b) or conversion(a, b) == 1.0
-
-
 def _symbol(text: str) -> Unit | None:
     if text in _UNPREFIXED:
         return Unit("", _UNPREFIXED[text])

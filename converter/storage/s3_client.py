@@ -150,6 +150,7 @@ def _trouble(error: Any) -> str:
         return "the server did not answer in time"
     if isinstance(error, known.EndpointConnectionError | known.ProxyConnectionError):
         return "the server cannot be reached"
-    if isinstance(error, known.ConnectionClosedError):
+    broken = known.ConnectionClosedError | known.ResponseStreamingError | known.IncompleteReadError
+    if isinstance(error, broken):
         return "the connection broke"
     return f"boto3 stopped with {type(error).__name__}"

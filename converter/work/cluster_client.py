@@ -52,6 +52,7 @@ class ClusterClient:
         self._client = _connect(address)
         self.name = f"nemar-convert-{self._client.id}"
         self._count = itertools.count()
+        self._has_keepers = False
 
     def listen(self, hear: Callable[[Any], None]) -> None:
         """Have `hear` told the events of tasks and of the cluster, each a dict."""
@@ -63,6 +64,7 @@ class ClusterClient:
 
         Raises NoCluster when it finds one unfit that is there.
         """
+        self._has_keepers = True
         try:
             self._client.register_plugin(keeper, name=self.name)
         except ModuleNotFoundError as error:
@@ -75,6 +77,9 @@ class ClusterClient:
 
     def dismiss(self) -> None:
         """Take the keepers away; they end what runs."""
+        if not self._has_keepers:
+            return
+        self._has_keepers = False
         with suppress(Exception):
             if self._client.status == "running":
                 self._client.unregister_worker_plugin(self.name)

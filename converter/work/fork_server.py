@@ -18,12 +18,14 @@ from typing import Any, Final
 
 _CONTEXT = get_context("forkserver")
 
-# The workers themselves fill the cores, and Arrow's own allocator begins with a gigabyte.
+# The workers themselves fill the cores, Arrow's own allocator begins with a gigabyte, and a worker
+# that is killed leaves locks of progress bars that nobody misses.
 _OF_WORKERS = {
     **dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
     ),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
 # One process is started at a time, by whichever thread: each changes what all of them share.

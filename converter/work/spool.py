@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..contract.events import FIXED_COLUMNS, EventRows, sample_index
 
-# Arrow's first array looks for pandas, which takes seconds to import where it is installed: once
+# Arrow's first array looks for pandas, which takes a while to import where it is installed: once
 # in the process that workers are forked from.
 pa.array([])
 

@@ -211,7 +211,7 @@ class Changed:
 
     The older commit has recordings 0 to 3 and one that is none. The newer one has no 0, other
     events of 1, another signal in 2, the same 3, and a 4. `keys` are the annex keys by path
-    there. `tree` is the work tree, and `bare` the repository from which runs fetch it.
+    there, `bare` is the repository that runs fetch.
     """
 
     archive: Archive
@@ -227,7 +227,7 @@ class Changed:
 
 
 def make_changed(server: S3Server, content: FaultProxy, folder: Path) -> Changed:
-    """Make the small dataset; all but its text files, and its sidecars too, is in the annex."""
+    """Make the small dataset, with all its files in the annex."""
     source = folder / "source"
     for number in range(4):
         _record(source, number, seed=number)
@@ -285,10 +285,8 @@ class Disturbed:
     @property
     def met(self) -> int:
         """How many requests met a fault."""
-        return sum(each.fault is not None for each in self.proxied())
-
-    def proxied(self) -> list[Any]:
-        return [*self.content.exchanges(), *self.copies.exchanges()]
+        exchanges = [*self.content.exchanges(), *self.copies.exchanges()]
+        return sum(each.fault is not None for each in exchanges)
 
     def heal(self) -> None:
         self.content.heal()

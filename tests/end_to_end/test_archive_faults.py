@@ -152,11 +152,11 @@ def long_silences(run: Disturbed) -> None:
         pytest.param(content_wrong, 0, {2: "infra_failure"}, marks=slow),
         pytest.param(content_gone, 0, {2: "not_attempted"}, marks=slow),
         (credentials_expire, 1, {}),
-        (chunks_denied, 0, dict.fromkeys((1, 2, 4), "infra_failure")),
-        (events_denied, 0, {}),
+        pytest.param(chunks_denied, 0, dict.fromkeys((1, 2, 4), "infra_failure"), marks=slow),
+        pytest.param(events_denied, 0, {}, marks=slow),
         pytest.param(manifest_denied, 0, {}, marks=slow),
         pytest.param(index_denied, 1, {}, marks=slow),
-        (removals_denied, 0, {}),
+        pytest.param(removals_denied, 0, {}, marks=slow),
         pytest.param(outage, 1, {}, marks=slow),
         pytest.param(outage_of_content, 0, dict.fromkeys((1, 2, 4), "infra_failure"), marks=slow),
         pytest.param(long_silences, 0, {}, marks=slow),
@@ -198,7 +198,7 @@ KILLED_AT = {
     "amid the removals": ("copies", "POST", "delete", 1),
 }
 AFTER_THE_INDEX = {"before the removals", "amid the removals"}
-QUICK = {"sending a new store", "between events and manifest", "amid the removals"}
+QUICK = {"sending a new store", "amid the removals"}
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_row_groups_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     whole = [*events[:2], rows("c.zarr", [0.0], passthrough=wide)]
     _, path = build(tmp_path, whole)
     file = pq.ParquetFile(path)
-    table = [row for row in pq.read_table(path).to_pylist()]
+    table = pq.read_table(path).to_pylist()
     cell = events_table.CELL_BYTES * len(file.schema_arrow)
     sizes = [cell + sum(len(v) for v in row.values() if isinstance(v, str)) for row in table]
     groups: list[list[int]] = [[]]

@@ -19,6 +19,7 @@ from tests.servers.seaweedfs import tether
 
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parents[2]
+PYTHONPATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 @dataclass
@@ -82,7 +83,7 @@ class DaskProcesses:
                     *(*options, "--dashboard-address", "127.0.0.1:0"),
                 ],
                 # Tasks of tests are defined in tests.
-                env={**self.environment, "PYTHONPATH": str(ROOT)},
+                env={**self.environment, "PYTHONPATH": PYTHONPATH},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

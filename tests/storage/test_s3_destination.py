@@ -75,7 +75,7 @@ def trial(
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     proxy = fault_proxy()
-    options = S3Options(proxy.endpoint, read_timeout=2.0)
+    options = S3Options(proxy.endpoint, read_timeout=6.0)
     destination = S3Destination(bucket, PREFIX, options)
     return Trial(s3_server, proxy, bucket, destination, s3_server.client())
 

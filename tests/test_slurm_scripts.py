@@ -1,0 +1,132 @@
+"""The scripts of a site, on a real SLURM of one machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import commit_all, git
+from .end_to_end.history import check_invariant, edf, index_at
+from .servers.slurm import Slurm, why_not
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "slurm"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with Slurm(tmp_path_factory.mktemp("slurm") / "one") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A list of two datasets and of one folder that is none."""
+    folder = tmp_path_factory.mktemp("datasets")
+    for seed, name in enumerate(("nm000001", "a clone")):
+        for number in range(3):
+            file = folder / name / f"sub-{number:02}/eeg/sub-{number:02}_task-rest_eeg.edf"
+            file.parent.mkdir(parents=True)
+            file.write_bytes(edf(10 * seed + number))
+        commit_all(folder / name)
+    (folder / "nm000003").mkdir()
+    lines = [f"{folder}/nm000001  # the first", "", f"nm000002 {folder}/a clone", "# one more"]
+    (folder / "list.txt").write_text("\n".join([*lines, f"{folder}/nm000003", ""]))
+    return folder
+
+
+def convert_list(
+    slurm: Slurm, datasets: Path, folder: Path, array: str, *options: str
+) -> list[str]:
+    """Run the job array to its end; return the lines of the log that it wrote, sorted."""
+    (folder / "log").mkdir(exist_ok=True)
+    log = folder / "nemar-convert.log"
+    log.unlink(missing_ok=True)
+    command = ["sbatch", "--wait", f"--array={array}", "--cpus-per-task=1", "--mem=2000"]
+    script = str(SCRIPTS / "convert_list.sbatch")
+    slurm.call(
+        *(*command, "--output=log/%A_%a.out", *options, script, str(datasets)),
+        *("--dest", str(folder / "serving")),
+        check=False,  # its status is that of the worst
+        cwd=folder,
+    )
+    return sorted(line.split(" ", 1)[1] for line in log.read_text().splitlines())
+
+
+def test_a_job_array_brings_a_list_up_to_date(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
+    lines = convert_list(slurm, datasets / "list.txt", tmp_path, "1-3", "--time=9")
+    assert [line.split(":")[0] for line in lines[:2]] == ["nm000001 exit 0", "nm000002 exit 0"]
+    assert all("3 recordings = 3 stores + 0 failures + 0 pending" in line for line in lines[:2])
+    assert re.fullmatch(r"nm000003 exit 1: nothing is published, .* \d+_3", lines[2])
+    again = convert_list(slurm, datasets / "list.txt", tmp_path, "1-2", "--time=9")
+    assert all("; 0 converted in this run" in line for line in again)
+    for name in ("nm000001", "nm000002"):
+        check_invariant(tmp_path / "serving" / name / "zarr")
+
+
+def test_a_wall_time_leaves_the_rest_to_the_next_run(slurm: Slurm, tmp_path: Path) -> None:
+    count = repeated(tmp_path / "nm000004", edf(4, seconds=30_000), 90)
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/nm000004\n")
+    limits = ("--time=1", "--signal=B:TERM@30")
+    [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", *limits)
+    assert line.startswith("nm000004 exit 0: ")
+    serving = tmp_path / "serving/nm000004/zarr"
+    check_invariant(serving)
+    index = index_at(serving)
+    assert index["store_count"] + index["pending_count"] == count
+    assert 0 < index["pending_count"] < count
+    for entry in index["pending"]:
+        assert (entry["reason"], entry["attempts"]) == ("not_attempted", 0)
+    [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", "--time=30")
+    assert f"{count} stores + 0 failures + 0 pending" in line
+
+
+def repeated(repository: Path, content: bytes, count: int) -> int:
+    """A repository whose recordings are one file, which is there once; returns their number."""
+    repository.mkdir()
+    git(repository, "init", "-q", "-b", "main")
+    (repository / "file").write_bytes(content)
+    blob = git(repository, "hash-object", "-w", "file")
+    for number in range(count):
+        path = f"sub-{number:02}/eeg/sub-{number:02}_task-rest_eeg.edf"
+        git(repository, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
+    git(repository, "commit", "-q", "-m", "recordings")
+    return count
+
+
+def test_a_giant_dataset_gets_a_cluster(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dask_jobqueue")
+    jobs = ["--jobs", "2", "--cores", "1", "--memory", "2GB", "--time", "0:30:00"]
+    done = subprocess.run(
+        [
+            *(sys.executable, str(SCRIPTS / "convert_giant.py"), *jobs),
+            *("--local-directory", str(tmp_path / "local"), "--log", "log", "--"),
+            *(str(datasets / "nm000001"), "--dest", "serving", "--json", "summary.json", "-v"),
+        ],
+        cwd=tmp_path,
+        env=slurm.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "3 recordings = 3 stores + 0 failures + 0 pending" in done.stdout
+    summary: dict[str, Any] = json.loads((tmp_path / "summary.json").read_bytes())
+    assert summary["converted"] == 3
+    check_invariant(tmp_path / "serving/nm000001/zarr")
+    assert len(list((tmp_path / "log").glob("*.err"))) >= 1
+    assert slurm.call("squeue", "-h", "-t", "pending,running") == ""
