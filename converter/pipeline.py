@@ -131,10 +131,11 @@ def convert_dataset(
 
     `jobs` recordings are converted at a time (default: the CPUs) in `memory` bytes (default:
     what is free), each phase in `timeout` seconds and as many again for each GB, with temporary
-    files in `scratch` (default: beside the copy). `only` holds globs of BIDS paths. `catalog`
-    is a base URL, a JSON file or "none". `clean` converts everything, `retry_pending` what is
-    pending only, `retry_failures` also failures of these codes (or "all"); `if_outdated` ends
-    at once when the copy is current, `dry_run` after the plan.
+    files in `scratch` (default: beside the copy); or all of it by the workers of the Dask
+    scheduler whose address or file is `dask`. `only` holds globs of BIDS paths. `catalog` is a
+    base URL, a JSON file or "none". `clean` converts everything, `retry_pending` what is pending
+    only, `retry_failures` also failures of these codes (or "all"); `if_outdated` ends at once
+    when the copy is current, `dry_run` after the plan.
 
     Recordings that fail or stay pending do not raise: the summary lists them. Raises
     NothingPublished when no index could be published, ValueError for settings that can't be.

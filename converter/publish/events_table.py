@@ -37,6 +37,9 @@ CELL_BYTES: Final = 16  # of a cell, beside its text
 # column of free texts without one.
 _DICTIONARY_BYTES = ROW_GROUP_BYTES
 
+# A table of a few rows takes many times their bytes.
+_MOST_TABLES = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class EventsFile:
@@ -81,7 +84,7 @@ def write_events(
 
 def _columns(spool: Path) -> list[str] | None:
     """The further columns of a spool, None when it has no row."""
-    with pa.OSFile(str(spool), "rb") as source, pa.ipc.open_file(source) as reader:
+    with pa.ipc.open_file(spool.read_bytes()) as reader:
         if not any(reader.get_batch(i).num_rows for i in range(reader.num_record_batches)):
             return None
         names = [name for name in reader.schema.names if name.startswith(TSV_PREFIX)]
@@ -90,8 +93,11 @@ def _columns(spool: Path) -> list[str] | None:
 
 def _merged(
     spools: Sequence[tuple[str, Path]], carried: Iterable[Any], usable: set[str]
-) -> Iterator[Any]:
-    """Rows ordered by store; `usable` gets the spools' stores that have a sample index."""
+) -> Iterator[tuple[Any, int]]:
+    """Tables of rows ordered by store, and how many bytes each has at most.
+
+    `usable` gets the spools' stores that have a sample index.
+    """
     waiting = list(reversed(spools))
     for table in carried:
         runs = store_runs(table)
@@ -99,24 +105,29 @@ def _merged(
         start = 0
         while waiting and waiting[-1][0] < stores[-1]:
             stop = runs[bisect(stores, waiting[-1][0])][1]
-            yield table.slice(start, stop - start)
+            yield _sized(table.slice(start, stop - start))
             yield _spooled(*waiting.pop(), usable)
             start = stop
-        yield table.slice(start)
+        yield _sized(table.slice(start))
     while waiting:
         yield _spooled(*waiting.pop(), usable)
 
 
-def _spooled(store: str, path: Path, usable: set[str]) -> Any:
-    with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
+def _sized(table: Any) -> tuple[Any, int]:
+    return table, table.nbytes
+
+
+def _spooled(store: str, path: Path, usable: set[str]) -> tuple[Any, int]:
+    content = path.read_bytes()
+    with pa.ipc.open_file(content) as reader:
         table = reader.read_all()
     index = table.column("sample_index")
     if index.null_count < len(index):
         usable.add(store)
-    return table
+    return table, len(content)
 
 
-def _write(dest: Path, tables: Iterable[Any], having: StoreColumns) -> int:
+def _write(dest: Path, tables: Iterable[tuple[Any, int]], having: StoreColumns) -> int:
     """Write rows as row groups; returns how many rows."""
     schema, spooled = published_schema(having)
     row_count = 0
@@ -134,14 +145,15 @@ def _write(dest: Path, tables: Iterable[Any], having: StoreColumns) -> int:
     return row_count
 
 
-def _row_groups(tables: Iterable[Any], schema: Any) -> Iterator[Any]:
+def _row_groups(tables: Iterable[tuple[Any, int]], schema: Any) -> Iterator[Any]:
     """The rows of many tables, cut into row groups without regard to where the tables end."""
+    width = len(schema) * CELL_BYTES
     waiting = [schema.empty_table()]
     count = size = 0  # the bytes that wait, and at times some more
-    for table in tables:
+    for table, most_bytes in tables:
         waiting.append(table)
         count += table.num_rows
-        size += table.nbytes + table.num_rows * len(schema) * CELL_BYTES
+        size += most_bytes + table.num_rows * width
         if count >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
             rows = _joined(waiting, schema)
             sizes = _sizes(rows)
@@ -151,6 +163,8 @@ def _row_groups(tables: Iterable[Any], schema: Any) -> Iterator[Any]:
                 start = end
             waiting = [schema.empty_table(), rows.slice(start)]
             count, size = len(sizes) - start, int(sizes[start:].sum())
+        elif len(waiting) > _MOST_TABLES:
+            waiting = [_joined(waiting, schema).combine_chunks()]
     if count:
         yield _joined(waiting, schema)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,11 @@ class NativeSignal:
         self._source, self._index = source, index
         self._group = source.groups[index]
         self.nonfinite: NDArray[np.int64] = np.zeros(len(channels), np.int64)
-        raw = source.read(index, 0, 1)
-        self.baseline = Baseline(self._group.channels, channels, raw[:, 0])
-        # The samples base:received.
         self._held: Float32 = np.empty((len(channels), 0), np.float32)
-        self._base = self._received = 0
+        self._base = self._received = 0  # the samples base:received are held
+        raw = self._read(1)
+        self.baseline = Baseline(self._group.channels, channels, raw[:, 0])
+        self._hold(0, raw)
 
     def window(self, start: int, stop: int) -> Float32:
         """Samples `start:stop` (n_channels, n), for reading only.
@@ -38,17 +39,21 @@ class NativeSignal:
         Neither bound may go down from one call to the next, nor may windows leave a gap.
         """
         if stop > self._received:
-            granule = self._group.granule
-            self._read(start, min(-(-stop // granule) * granule, self._group.n_samples))
+            self._hold(start, self._read(stop))
         return self._held[:, start - self._base : stop - self._base]
 
-    def _read(self, start: int, stop: int) -> None:
-        """Hold the samples `start:stop`, of which those from `received` on are read."""
+    def _read(self, stop: int) -> NDArray[Any]:
+        """The next raw samples, whole granules, up to `stop` or beyond."""
+        stop = -(-stop // self._group.granule) * self._group.granule
+        return self._source.read(self._index, self._received, min(stop, self._group.n_samples))
+
+    def _hold(self, start: int, raw: NDArray[Any]) -> None:
+        """Hold the samples from `start` on, the new ones among them, and no others."""
         kept = self._held[:, start - self._base :]
-        raw = self._source.read(self._index, self._received, stop)
-        self._held = np.empty((len(kept), stop - start), np.float32)
-        self._held[:, : kept.shape[1]] = kept
-        filled = self.baseline.relative(raw, self._held[:, kept.shape[1] :])
+        width = kept.shape[1]
+        self._held = np.empty((len(kept), width + raw.shape[1]), np.float32)
+        self._held[:, :width] = kept
+        filled = self.baseline.relative(raw, self._held[:, width:])
         if filled is not None:
             self.nonfinite += filled.sum(axis=1)
-        self._base, self._received = start, stop
+        self._base, self._received = start, self._received + raw.shape[1]

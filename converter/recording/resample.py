@@ -15,8 +15,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from scipy.signal import firwin
-from scipy.special import i0
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -46,8 +44,10 @@ class _Filter:
         self.half = HALF_LENGTH * self.cutoff
         self._table: Float64 | None = None
         if self.cutoff <= MAX_TABULATED:
-            window = ("kaiser", KAISER_BETA)
-            self._table = firwin(2 * self.half + 1, 1 / self.cutoff, window=window) * self.up
+            # As scipy.signal.firwin does it; importing that takes longer than a short recording.
+            steps = np.arange(-self.half, self.half + 1)
+            table = np.sinc(steps / self.cutoff) * np.kaiser(len(steps), KAISER_BETA)
+            self._table = table / table.sum() * self.up
         else:
             # firwin divides by the sum of its taps; for so many it is the integral below.
             grid = np.linspace(-1, 1, 2 * HALF_LENGTH * 4096 + 1)
@@ -58,7 +58,7 @@ class _Filter:
     def _shape(x: Float64) -> Float64:
         """Kaiser-windowed sinc over -1..1, unnormalised."""
         inside = np.sqrt(np.maximum(0.0, 1 - x * x))
-        return np.asarray(np.sinc(HALF_LENGTH * x) * i0(KAISER_BETA * inside))
+        return np.asarray(np.sinc(HALF_LENGTH * x) * np.i0(KAISER_BETA * inside))
 
     def at(self, position: NDArray[np.int64]) -> Float64:
         """Taps at integer positions from the centre, 0 beyond the ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ class Keeper(WorkerPlugin):
 
     def __init__(self, run: str, shared: Shared, scratch: Path | None) -> None:
         self.name = run
-        self._version = _version()
+        self._software = _software()
         self._shared, self._scratch = shared, scratch
 
     def setup(self, worker: Worker) -> None:
@@ -50,8 +51,8 @@ class Keeper(WorkerPlugin):
 
     def _unfitness(self) -> str | None:
         here = f"the Dask worker at {self._worker.address}"
-        if self._version != _version():
-            return f"{here} has nemar-convert {_version()}, {self._version} was expected"
+        if self._software != _software():
+            return f"{here} has {_software()}; {self._software} was expected"
         shared = self._shared
         try:
             Repository(shared.repository).resolve(shared.commit)
@@ -116,10 +117,13 @@ class Keeper(WorkerPlugin):
         return result
 
 
-def _version() -> str:
-    with suppress(PackageNotFoundError):
-        return version("nemar-convert")
-    return "of an unknown version"
+def _software() -> str:
+    """What must be the same on both sides: Dask is only made for that."""
+    versions = ["Python {}.{}".format(*sys.version_info)]
+    for name in ("nemar-convert", "distributed"):
+        with suppress(PackageNotFoundError):
+            versions.append(f"{name} {version(name)}")
+    return ", ".join(versions)
 
 
 class _Phases:

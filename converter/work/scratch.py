@@ -14,6 +14,7 @@ from typing import Final
 
 _PREFIX: Final = ".nemar-convert-"
 _LOCK: Final = "lock"
+_NEW_LOCK: Final = "lock.new"
 
 # A folder without a lock file may be one that is just being made, for this many seconds.
 _NEWBORN: Final = 3600.0
@@ -30,8 +31,10 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
     _sweep(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
-        with (folder / _LOCK).open("wb") as lock:
+        with (folder / _NEW_LOCK).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # Whoever sees the lock sees it locked.
+            (folder / _NEW_LOCK).rename(folder / _LOCK)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

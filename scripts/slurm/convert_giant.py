@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         "--local-directory",
         metavar="DIR",
         default="/tmp",
-        help="folder of each node for temporary files (default: %(default)s)",
+        help="folder of each node for temporary files, also '$SLURM_TMPDIR' (default: %(default)s)",
     )
     cli.add_argument(
         "--log", metavar="DIR", default="log", help="gets the jobs' output (default: %(default)s)"

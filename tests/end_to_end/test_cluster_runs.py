@@ -84,6 +84,7 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(dataset: History, tmp_pat
     assert (out, (tmp_path / "out").exists()) == ("", False)
 
 
+@pytest.mark.slow
 def test_a_cluster_makes_the_copy_that_one_machine_makes(
     dask: DaskProcesses, dataset: History, made_here: Any, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -59,7 +58,7 @@ def store(path: str, updated: str = NOW) -> StoreEntry:
 
 
 def converted(path: str) -> Converted:
-    return Converted(entry=store(path), events=None, store=Path("store"), seconds=1.0)
+    return Converted(entry=store(path), events=None)
 
 
 def pending(

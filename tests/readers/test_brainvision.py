@@ -101,6 +101,7 @@ def test_layouts(
 def test_any_bounds(tmp_path: Path, orientation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("converter.recording.readers.binary.PIECE_BYTES", 40)
     monkeypatch.setattr("converter.recording.readers.binary.FRAMES_PER_TRANSPOSE", 4)
+    monkeypatch.setattr("converter.recording.readers.binary.WINDOW_BYTES", 100)
     text = header(common={"DataOrientation": orientation})
     source = opened(tmp_path, text, SAMPLES.T if orientation == "MULTIPLEXED" else SAMPLES)
 

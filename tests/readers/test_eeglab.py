@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,18 +170,24 @@ def test_old_dat_files_are_channel_by_channel(path: Path) -> None:
     np.testing.assert_array_equal(whole(opened(path)), SAMPLES)
 
 
-@pytest.mark.parametrize("kind", ["v5", "v7", "v7.3", "chunked", "fdt"])
-def test_any_bounds(path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["v5", "v7", "v7 too large to keep", "v7.3", "deflated", "shuffled", "fdt"]
+)
+def test_any_bounds(path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "fdt":
         SAMPLES.T.tofile(path.with_suffix(".fdt"))
-    if kind in ("v5", "v7", "fdt"):
-        write = write_v7 if kind == "v7" else write_v5
-        write(path, fields("a.fdt" if kind == "fdt" else SAMPLES))
+    if kind == "v7 too large to keep":
+        monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", 100)
+    chunked: dict[str, Any] = {"chunks": (30, 2), "compression": "gzip"}
+    storage = {"deflated": chunked, "shuffled": chunked | {"shuffle": True}}.get(kind, {})
+    if kind in ("v5", "fdt"):
+        write_v5(path, fields("a.fdt" if kind == "fdt" else SAMPLES))
+    elif kind.startswith("v7 ") or kind == "v7":
+        write_v7(path, fields())
     else:
-        chunked: dict[str, Any] = {"chunks": (30, 2), "compression": "gzip"}
-        write_h5(path, fields(), **(chunked if kind == "chunked" else {}))
+        write_h5(path, fields(), **storage)
     source = opened(path)
-    assert source.groups[0].granule == (30 if kind == "chunked" else 1)
+    assert source.groups[0].granule == (30 if storage else 1)
 
     @settings(max_examples=40, deadline=None)
     @given(st.tuples(st.integers(0, 200), st.integers(0, 200)).map(sorted))
@@ -400,6 +407,21 @@ def test_damaged_files(path: Path, write: Writer) -> None:
     for part in (content[: len(content) // 2], content[:200], b"", b"x" * 500, bytes(500)):
         path.write_bytes(part)
         fails(path, CORRUPT)
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_damaged_samples(path: Path, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", kept)
+    noise = np.random.default_rng(1).normal(size=(3, 200)).astype("f4")  # most of the file
+    deflated = partial(write_h5, chunks=(30, 3), compression="gzip")
+    for write in (write_v7, deflated):
+        write(path, fields(noise))
+        content = path.read_bytes()
+        middle = (content.index(b"\x78\x5e") if write is deflated else len(content) // 2) + 300
+        path.write_bytes(content[:middle] + bytes(64) + content[middle + 64 :])
+        with pytest.raises(RecordingError) as caught:
+            whole(opened(path))
+        assert caught.value.code is CORRUPT
 
 
 def test_any_damaged_byte_is_a_typed_failure(path: Path) -> None:

@@ -81,6 +81,10 @@ def hold(trap: Trap) -> None:
     (trap.folder / "held").unlink()
 
 
+def pause(trap: Trap) -> None:
+    time.sleep(0.2)
+
+
 @pytest.fixture(scope="module")
 def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
     with DaskProcesses(tmp_path_factory.mktemp("cluster") / "dask") as processes:
@@ -154,7 +158,7 @@ def test_a_dead_process_costs_its_own_task_and_no_worker(start, dask: DaskProces
             ("leave", leave),
             *((f"after {number}", give) for number in range(6)),
         )
-        tasks += run.tasks(("hang", hang), demand=Demand(seconds=5))
+        tasks += run.tasks(("hang", hang), demand=Demand(seconds=3))
         results = dict(run.results(tasks))
         bad = {path: results.pop(path) for path in list(results) if not is_well(results[path])}
     assert len(results) == 7
@@ -217,6 +221,7 @@ def test_nothing_is_at_work_for_a_run_that_is_gone(
     none_lives(hanging)
 
 
+@pytest.mark.slow
 def test_the_tasks_of_lost_workers_go_elsewhere(start, dask: DaskProcesses) -> None:
     scratch = dask.folder / "scratch"
     with start(scratch) as run, ThreadPoolExecutor() as executor:
@@ -249,8 +254,13 @@ def test_an_unfit_worker_is_told(
         start(shared=Shared(path, "0" * 40, None)),
     ):
         pass
-    monkeypatch.setattr(cluster_worker, "_version", lambda: "9.9")
-    with pytest.raises(NoCluster, match=r"has nemar-convert \S+, 9.9 was expected"), start():
+    monkeypatch.setattr(cluster_worker, "_software", lambda: "Python 9.9")
+    with (
+        pytest.raises(
+            NoCluster, match=r"nemar-convert \S+, distributed \S+; Python 9.9 was expected"
+        ),
+        start(),
+    ):
         pass
 
 
@@ -269,7 +279,7 @@ def test_no_cluster_is_one_sentence(tmp_path: Path, monkeypatch) -> None:
 def test_a_worker_that_joins_unfit_is_retired(start, dask: DaskProcesses, tmp_path: Path) -> None:
     with start() as run:
         run.cluster.largest_memory()
-        tasks = run.tasks(*((f"hold {n}", hold) for n in range(60)))
+        tasks = run.tasks(*((f"pause {n}", pause) for n in range(60)))
         tmp_path.rename(tmp_path.with_name("unseen"))
         dask.add_worker()
         until(lambda: "does not see the destination" in dask.log(), "the worker has looked")

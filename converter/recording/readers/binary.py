@@ -14,7 +14,10 @@ from numpy.typing import DTypeLike, NDArray
 from converter.contract.codes import FailureCode, RecordingError
 
 PIECE_BYTES = 1 << 18  # a piece and its transpose fit into the cache of one core
-FRAMES_PER_TRANSPOSE = 128  # rows of the source that one pass of a transpose touches
+WINDOW_BYTES = 16 << 20  # of a file that has channel after channel, read at a time
+# A transpose goes through the source in passes of as many frames as the first-level cache
+# has lines for. Frames that are a multiple of CACHE_SET bytes share a part of it.
+FRAMES_PER_TRANSPOSE, CACHE_BYTES, CACHE_SET = 256, 32 << 10, 256
 
 
 class SampleFile:
@@ -66,13 +69,14 @@ class Scratch:
     """Memory that is kept from call to call and grows to the largest array asked for."""
 
     def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
         self._memory: NDArray[Any] = np.empty(0, dtype)
 
     def array(self, *shape: int) -> NDArray[Any]:
         """An uninitialised C-contiguous array; the next call may hand out the same memory."""
         size = math.prod(shape)
         if size > self._memory.size:
-            self._memory = np.empty(size, self._memory.dtype)
+            self._memory = np.empty(size, self.dtype)
         return self._memory[:size].reshape(shape)
 
 
@@ -84,8 +88,11 @@ def check_bounds(start: int, stop: int, n_samples: int) -> None:
 
 def transpose_into(target: NDArray[Any], frames: NDArray[Any]) -> None:
     """Copy `frames` (n_samples, n_channels) into `target` (n_channels, n_samples)."""
-    for row in range(0, len(frames), FRAMES_PER_TRANSPOSE):
-        part = frames[row : row + FRAMES_PER_TRANSPOSE]
+    step, frame = FRAMES_PER_TRANSPOSE, frames.strides[0]
+    if frame and frame % CACHE_SET == 0:
+        step = min(step, max(16, CACHE_BYTES // frame))
+    for row in range(0, len(frames), step):
+        part = frames[row : row + step]
         target[:, row : row + len(part)] = part.T
 
 
@@ -133,25 +140,51 @@ class MultiplexedFile:
 
 
 class VectorizedFile:
-    """All samples of one channel, then all of the next."""
+    """All samples of one channel, then all of the next, from byte `offset` on.
 
-    def __init__(self, file: SampleFile, dtype: DTypeLike, n_channels: int, n_samples: int) -> None:
+    Blocks are served out of a window of WINDOW_BYTES, so that the file is read in long
+    pieces whatever is asked for.
+    """
+
+    def __init__(
+        self,
+        file: SampleFile,
+        dtype: DTypeLike,
+        n_channels: int,
+        n_samples: int,
+        offset: int = 0,
+    ) -> None:
         self._file = file
+        self._offset = offset
         self._stored = np.dtype(dtype)
         self._n_channels = n_channels
         self._n_samples = n_samples
-        self._out = Scratch(self._stored)
+        self._memory = Scratch(self._stored)
+        self._window: NDArray[Any] = np.empty((n_channels, 0), self._stored)
+        self._start = 0  # of the window
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` as (n_channels, stop - start) in the file's own type."""
-        out = self._out.array(self._n_channels, stop - start)
-        if out.size:
-            for channel, row in enumerate(out):
-                position = (channel * self._n_samples + start) * self._stored.itemsize
-                self._file.fill(row.view(np.uint8), position)
-        if not self._stored.isnative:
-            return out.astype(self._stored.newbyteorder("="))
-        return out
+        block = self.stored(start, stop)
+        return block if self._stored.isnative else block.astype(self._stored.newbyteorder("="))
+
+    def stored(self, start: int, stop: int) -> NDArray[Any]:
+        """The same in the file's byte order."""
+        if start < self._start or stop > self._start + self._window.shape[1]:
+            self._fill(start, stop)
+        return self._window[:, start - self._start : stop - self._start]
+
+    def _fill(self, start: int, stop: int) -> None:
+        """Read a window from `start` on."""
+        width = self._stored.itemsize
+        length = max(stop - start, WINDOW_BYTES // (width * self._n_channels))
+        length = min(length, self._n_samples - start)
+        self._window = self._memory.array(self._n_channels, length)
+        self._start = start
+        if self._window.size:
+            for channel, row in enumerate(self._window):
+                position = (channel * self._n_samples + start) * width
+                self._file.fill(row.view(np.uint8), self._offset + position)
 
     def close(self) -> None:
         """Close the file."""

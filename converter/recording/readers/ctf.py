@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.binary import SampleFile, Scratch, VectorizedFile
 from converter.recording.readers.mne_source import (
     MneSource,
     reading,
@@ -23,6 +24,7 @@ from converter.recording.readers.mne_source import (
 from converter.recording.signal import SourceFacts
 
 _MEG4_HEADER = 8
+_SAMPLE_BYTES = 4  # big-endian int32
 _FIXED_BYTES = 1320  # of the .res4 file, up to the fields read here
 
 
@@ -32,6 +34,11 @@ class _Header:
     trial_samples: int
     n_channels: int
     n_trials: int
+
+    @property
+    def trial_bytes(self) -> int:
+        """Bytes of one trial in a .meg4 file."""
+        return _SAMPLE_BYTES * self.n_channels * self.trial_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,8 @@ class _DataFile:
 class CtfSource(MneSource):
     """A CTF recording; trials follow one another on one timeline, as in the file.
 
-    A trial lies channel by channel, so a block is read row by row: MNE reads whole trials,
-    and a continuous recording is often a single one.
+    A trial lies channel by channel, so it is read in windows: MNE reads whole trials, and a
+    continuous recording is often a single one.
     """
 
     def __init__(
@@ -58,33 +65,43 @@ class CtfSource(MneSource):
     ) -> None:
         super().__init__(raw, range(len(raw.ch_names)), facts, name, release=release)
         self._header = header
-        self._files = files
+        # The file of each trial, and its place in there.
+        self._places = [(file.path, trial) for file in files for trial in range(file.n_trials)]
+        self._open: tuple[int, VectorizedFile] | None = None
+        self._out = Scratch(np.float64)
         scales = [entry["cal"] * entry["range"] for entry in raw.info["chs"]]
-        self._scales = np.array(scales, dtype=np.float64)
+        self._scales = np.array(scales, dtype=np.float64)[:, np.newaxis]
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        n_channels, length = self._header.n_channels, self._header.trial_samples
-        samples = np.empty((n_channels, stop - start))
+        samples = self._out.array(self._header.n_channels, stop - start)
         at = 0
-        for file in self._files:
-            n_samples = file.n_trials * length
-            with file.path.open("rb") as stream:
-                first, last = max(start - at, 0), min(stop - at, n_samples)
-                while first < last:
-                    trial, offset = divmod(first, length)
-                    count = min(length - offset, last - first)
-                    column = at + first - start
-                    for row in range(n_channels):
-                        position = (trial * n_channels + row) * length + offset
-                        stream.seek(_MEG4_HEADER + 4 * position)
-                        values = np.frombuffer(stream.read(4 * count), ">i4")
-                        if values.size < count:
-                            raise EOFError(f"{file.path.name} ends in trial {trial + 1}")
-                        samples[row, column : column + count] = values
-                    first += count
-            at += n_samples
-        samples *= self._scales[:, np.newaxis]
+        while at < stop - start:
+            number, first = divmod(start + at, self._header.trial_samples)
+            count = min(self._header.trial_samples - first, stop - start - at)
+            stored = self._trial(number).stored(first, first + count)
+            np.multiply(stored, self._scales, out=samples[:, at : at + count])
+            at += count
         return samples
+
+    def _trial(self, number: int) -> VectorizedFile:
+        if self._open is None or self._open[0] != number:
+            self._close_trial()
+            path, place = self._places[number]
+            header = self._header
+            size = (header.n_channels, header.trial_samples)
+            offset = _MEG4_HEADER + place * header.trial_bytes
+            self._open = number, VectorizedFile(SampleFile(path), ">i4", *size, offset)
+        return self._open[1]
+
+    def _close_trial(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    def close(self) -> None:
+        """Let go of the files; a second call does nothing."""
+        self._close_trial()
+        super().close()
 
 
 def open_ctf(recording: LocalRecording) -> CtfSource:
@@ -175,7 +192,7 @@ def _data_files(directory: Path, stem: str, header: _Header) -> list[_DataFile]:
             FailureCode.EMPTY_RECORDING,
             f"{name} holds {header.n_channels} channels of {header.trial_samples} samples.",
         )
-    trial_bytes = 4 * header.n_channels * header.trial_samples
+    trial_bytes = header.trial_bytes
     files: list[_DataFile] = []
     while (path := directory / f"{stem}.{f'{len(files)}_' if files else ''}meg4").is_file():
         n_trials, rest = divmod(path.stat().st_size - _MEG4_HEADER, trial_bytes)

@@ -94,7 +94,7 @@ class EeglabSource:
     """An open EEGLAB data set: one group, samples in the type of the file.
 
     Memory: a fraction of a megabyte and the block returned; with samples inside, for v7.3
-    one band of HDF5 chunks more, for a compressed v5 file all samples in their own type.
+    one band of HDF5 chunks more, for a compressed v5 file up to 64 MB of samples.
     """
 
     def __init__(self, path: Path, modality: str) -> None:

@@ -10,9 +10,12 @@ from typing import Any, BinaryIO, cast
 
 import mne
 import numpy as np
+from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.binary import Scratch
+from converter.recording.readers.fif_samples import FifSamples
 from converter.recording.readers.fif_tags import FifOutline, read_outline
 from converter.recording.readers.maxshield import separate
 from converter.recording.readers.mne_source import (
@@ -60,7 +63,52 @@ def open_fif(recording: LocalRecording) -> MneSource:
         raw, separation = separate(raw, recording.sidecars, name)
     n_channels = len(raw.ch_names)
     facts = SourceFacts("FIF", n_channels, technical=technical_facts(raw), separation=separation)
-    return MneSource(raw, range(n_channels), facts, name, granule=granule)
+    samples = None
+    if separation is None and not name.lower().endswith(".gz"):
+        paths = [recording.file.with_name(member) for member in members]
+        samples = FifSamples.of(paths, outlines, n_channels)
+    return FifSource(raw, samples, facts, name, granule)
+
+
+class FifSource(MneSource):
+    """A FIF recording, whose samples MNE reads only where they lie in no simple order.
+
+    Samples are float32 where the file has them so in V, T or T/m.
+    """
+
+    def __init__(
+        self, raw: Any, samples: FifSamples | None, facts: SourceFacts, name: str, granule: int
+    ) -> None:
+        self._samples = samples
+        try:
+            super().__init__(raw, range(len(raw.ch_names)), facts, name, granule=granule)
+        except BaseException:
+            self._close_samples()
+            raise
+        if samples is not None and samples.n_samples != raw.n_times:
+            self._close_samples()
+        self._scales = np.array(_scales(raw), np.float64)[:, np.newaxis]
+        self._out = Scratch(np.float64)
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        if self._samples is None:
+            return super()._read(start, stop)
+        stored = self._samples.read(start, stop)
+        if stored.dtype == np.float32 and (self._scales == 1).all():
+            return stored
+        samples = self._out.array(*stored.shape)
+        np.multiply(stored, self._scales, out=samples)
+        return samples
+
+    def _close_samples(self) -> None:
+        if self._samples is not None:
+            self._samples.close()
+            self._samples = None
+
+    def close(self) -> None:
+        """Let go of the files; a second call does nothing."""
+        self._close_samples()
+        super().close()
 
 
 def _open_member(path: Path) -> tuple[FifOutline, Any]:

@@ -13,7 +13,7 @@ from converter.contract.codes import FailureCode, RecordingError
 
 # Tag kinds, block kinds and roles of the FIFF specification.
 _FILE_ID, _DIRECTORY_POINTER, _DIRECTORY = 100, 101, 102
-_BLOCK_START, _BLOCK_END, _DATA_BUFFER = 104, 105, 300
+_BLOCK_START, _BLOCK_END, _DATA_BUFFER, _DATA_SKIP = 104, 105, 300, 301
 _REFERENCE_ROLE, _REFERENCE_NUMBER, _REFERENCE_NAME, _PREVIOUS_FILE = 115, 117, 118, 1
 _RAW, _CONTINUOUS, _SHIELDED = 102, 112, 119
 _PROCESSED, _EVOKED, _EPOCHS = 103, 104, 373
@@ -27,17 +27,33 @@ _BY_COLUMN, _BY_ROW, _VALUE_BYTES = 0x40100000, 0x40200000, {4: 4, 5: 8}
 
 
 @dataclass(frozen=True, slots=True)
+class DataBuffer:
+    """Samples, frame after frame: the FIFF type, and the bytes that they take in the file."""
+
+    coding: int
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class FifOutline:
     """What a FIF file holds.
 
-    `blocks` are the kinds of its blocks, `data_bytes` those of all data buffers; `next_files`
-    are the names by which it refers to a following file, `continues` whether it does at all.
+    `blocks` are the kinds of its blocks; `buffers` are its samples in order, with gaps between
+    them if it `skips`; `next_files` are the names by which it refers to a following file,
+    `continues` whether it does at all.
     """
 
     blocks: frozenset[int]
-    data_bytes: int
+    buffers: tuple[DataBuffer, ...]
+    skips: bool
     next_files: tuple[str, ...]
     continues: bool
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of all samples."""
+        return sum(buffer.size for buffer in self.buffers)
 
     @property
     def is_raw(self) -> bool:
@@ -64,17 +80,20 @@ def read_outline(stream: BinaryIO, size: int, name: str) -> FifOutline:
     """
     blocks: set[int] = set()
     names: list[str] = []
-    depth = data_bytes = 0
+    buffers: list[DataBuffer] = []
+    depth = 0
     role: int | None = None
-    continues = False
-    for kind, length, position in _tags(stream, size, name):
+    continues = skips = False
+    for kind, coding, length, position in _tags(stream, size, name):
         if kind == _BLOCK_START:
             depth, role = depth + 1, None
             blocks.add(_integer(stream, position))
         elif kind == _BLOCK_END:
             depth -= 1
         elif kind == _DATA_BUFFER:
-            data_bytes += length
+            buffers.append(DataBuffer(coding, position + _HEADER.size, length))
+        elif kind == _DATA_SKIP:
+            skips = True
         elif kind == _REFERENCE_ROLE:
             role = _integer(stream, position)
         elif kind in (_REFERENCE_NAME, _REFERENCE_NUMBER) and role != _PREVIOUS_FILE:
@@ -84,11 +103,11 @@ def read_outline(stream: BinaryIO, size: int, name: str) -> FifOutline:
                 names.append(stream.read(min(length, _LONGEST_NAME)).decode("latin-1"))
     if depth > 0:
         raise _cut_short(name, f"ends inside {depth} open blocks")
-    return FifOutline(frozenset(blocks), data_bytes, tuple(names), continues)
+    return FifOutline(frozenset(blocks), tuple(buffers), skips, tuple(names), continues)
 
 
-def _tags(stream: BinaryIO, size: int, name: str) -> Iterator[tuple[int, int, int]]:
-    """Kind, length of the content and position of every tag that lies wholly in the file."""
+def _tags(stream: BinaryIO, size: int, name: str) -> Iterator[tuple[int, int, int, int]]:
+    """Kind, type, length of the content and position of every tag; all lie wholly in the file."""
     stream.seek(0)
     head = stream.read(_HEADER.size)
     if len(head) < _HEADER.size:
@@ -120,7 +139,7 @@ def _tags(stream: BinaryIO, size: int, name: str) -> Iterator[tuple[int, int, in
             )
         if coding & 0xFFFF0000 in (_BY_COLUMN, _BY_ROW):
             _check_sparse(stream.read(own_length), coding, position, name)
-        yield kind, length, position
+        yield kind, coding, length, position
 
 
 def _listed(

@@ -7,23 +7,17 @@ skipped by its byte count. Layout after MathWorks, "MAT-File Format", version 5.
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.readers.binary import (
-    MultiplexedFile,
-    SampleFile,
-    Scratch,
-    transpose_into,
-)
+from converter.recording.readers.binary import SampleFile
 from converter.recording.readers.matlab import (
     DEFLATE_LIMIT,
     MAX_CELLS,
@@ -32,9 +26,18 @@ from converter.recording.readers.matlab import (
     number_text,
     well_formed,
 )
+from converter.recording.readers.matlab_v5_bytes import (
+    ArraySamples,
+    FileSamples,
+    Inflated,
+    InflatedSamples,
+    Plain,
+    Stream,
+    damaged,
+)
 
 HEADER_BYTES = 128
-INFLATED_PIECE = 1 << 20
+KEPT_BYTES = 64 << 20  # deflated arrays of up to this size are kept when they come by
 MAX_DEPTH = 8  # a cell in a struct array in a struct is three deep
 
 _MATRIX, _COMPRESSED, _UTF8 = 14, 15, 16
@@ -44,76 +47,6 @@ _UNITS = {1: "u1", 2: "u1", 4: "u2", 17: "u2", 6: "u4", 18: "u4"}  # code units 
 _CELL, _STRUCT, _OBJECT, _CHAR = 1, 2, 3, 4
 _NUMERIC_CLASSES = range(6, 16)
 _COMPLEX = 0x800
-
-
-class _Stream(Protocol):
-    """Bytes of one variable, read forward only."""
-
-    position: int
-
-    def read(self, count: int) -> bytes: ...
-
-    def skip(self, count: int) -> None: ...
-
-
-class _Plain:
-    """Bytes of the file itself."""
-
-    def __init__(self, file: SampleFile, position: int) -> None:
-        self._file = file
-        self.position = position
-
-    def read(self, count: int) -> bytes:
-        data = self._file.bytes(self.position, count) if count else b""
-        if len(data) < count:
-            raise _damaged(self._file.name)
-        self.position += count
-        return data
-
-    def skip(self, count: int) -> None:
-        self.position += count
-
-
-class _Inflated:
-    """Bytes of a deflated variable."""
-
-    def __init__(self, file: SampleFile, offset: int, size: int) -> None:
-        self._file = file
-        self._next, self._end = offset, offset + size
-        self._inflate = zlib.decompressobj()
-        self._pending = b""
-        self._used = 0  # bytes of `_pending` that were handed out
-        self.position = 0
-
-    def pieces(self, count: int) -> Iterator[bytes]:
-        """The next `count` bytes in pieces."""
-        while count:
-            if self._used == len(self._pending):
-                self._pending, self._used = self._more(), 0
-            piece = self._pending[self._used : self._used + count]
-            self._used += len(piece)
-            count -= len(piece)
-            self.position += len(piece)
-            yield piece
-
-    def _more(self) -> bytes:
-        inflated = b""
-        while not inflated:
-            packed = self._inflate.unconsumed_tail
-            if not packed and not self._inflate.eof:
-                packed = self._file.bytes(self._next, min(1 << 16, self._end - self._next))
-                self._next += len(packed)
-            if not packed:
-                raise _damaged(self._file.name)
-            inflated = self._inflate.decompress(packed, INFLATED_PIECE)
-        return inflated
-
-    def read(self, count: int) -> bytes:
-        return b"".join(self.pieces(count))
-
-    def skip(self, count: int) -> None:
-        for _ in self.pieces(count):
-            pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +62,8 @@ class _Variable:
 class _Array:
     """An array; one of `rows`, `scalar`, `cells` and `columns` is filled by its class.
 
-    `number_type` and `position` tell where the values of a numeric array are.
+    `number_type` and `position` tell where the values of a numeric array are; `values` holds
+    them if they had to be inflated and are few enough.
     """
 
     shape: tuple[int, ...] = (0, 0)
@@ -139,6 +73,7 @@ class _Array:
     columns: dict[str, list[_Array]] = field(default_factory=dict)
     number_type: str = ""
     position: int = 0
+    values: NDArray[Any] | None = None
     variable: _Variable | None = None
 
     def texts(self) -> list[str]:
@@ -148,24 +83,18 @@ class _Array:
         return self.rows if self.scalar is None else [number_text(self.scalar)]
 
 
-def _damaged(name: str) -> RecordingError:
-    return RecordingError(
-        FailureCode.CORRUPT_OR_TRUNCATED,
-        f"{name} ends early or its MATLAB data elements contradict each other.",
-    )
-
-
 class _Parser:
     """Reads the arrays of one variable; of structs the fields in `wanted` only."""
 
     def __init__(
-        self, name: str, stream: _Stream, order: str, variable: _Variable, wanted: Collection[str]
+        self, name: str, stream: Stream, order: str, variable: _Variable, wanted: Collection[str]
     ) -> None:
         self._name = name
         self._stream = stream
         self._order = order
         self._variable = variable
         self._wanted = wanted
+        self._room = KEPT_BYTES
 
     def _tag(self) -> tuple[int, int, bytes]:
         """Type, byte count and, of a small element, the data."""
@@ -181,7 +110,7 @@ class _Parser:
         if data or size == 0:
             return kind, data
         if size > 4 * MAX_TEXT:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         data = self._stream.read(size)
         self._stream.skip(-size % 8)
         return kind, data
@@ -192,7 +121,7 @@ class _Parser:
         shape = np.frombuffer(self._element()[1], self._order + "i4").tolist()
         name = self._element()[1].decode("latin-1").rstrip("\0")
         if flags.size == 0 or len(shape) < 2 or min(shape) < 0:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         kind = 0 if int(flags[0]) & _COMPLEX else int(flags[0]) & 0xFF
         return kind, tuple(shape), name
 
@@ -214,14 +143,14 @@ class _Parser:
         kind, shape, _ = self._head()
         array = self._body(kind, shape, depth)
         if self._stream.position > end:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         self._stream.skip(end - self._stream.position)
         return array
 
     def _next_end(self) -> int:
         kind, size, small = self._tag()
         if kind != _MATRIX or small:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         return self._stream.position + size
 
     def _skip_matrix(self) -> None:
@@ -249,7 +178,7 @@ class _Parser:
             units = np.frombuffer(data, self._order + _UNITS[kind]).tolist()
             text = "".join(chr(unit) if unit < 0x110000 else "\ufffd" for unit in units)
         else:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         n_rows = shape[0] if 0 < shape[0] * shape[1] == len(text) else 1
         return [well_formed(text[row::n_rows]) for row in range(n_rows)]
 
@@ -259,7 +188,7 @@ class _Parser:
         width = np.frombuffer(self._element()[1], self._order + "i4")
         names = self._element()[1]
         if width.size != 1 or width[0] < 1:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         step = int(width[0])
         fields = [
             names[at : at + step].split(b"\0")[0].decode("latin-1")
@@ -278,42 +207,15 @@ class _Parser:
             return
         dtype = np.dtype(self._order + _NUMBERS[kind])
         if size != count * dtype.itemsize:
-            raise _damaged(self._name)
+            raise damaged(self._name)
         array.number_type = dtype.str
         array.position = self._stream.position - (4 if small else 0)
         if count == 1:
             array.scalar = np.frombuffer(small or self._stream.read(size), dtype)[0]
-
-
-class ArraySamples:
-    """A matrix in memory, (n_rows, n_columns), column after column, in its stored type."""
-
-    granule = 1
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self._array = array
-        self.shape: tuple[int, ...] = array.shape
-        self._out = Scratch(array.dtype.newbyteorder("="))
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Columns `start:stop`."""
-        out = self._out.array(self.shape[0], stop - start)
-        transpose_into(out, self._array[:, start:stop].T)
-        return out
-
-
-class FileSamples:
-    """A matrix that lies in the file as it is, read column by column."""
-
-    granule = 1
-
-    def __init__(self, file: SampleFile, position: int, dtype: str, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-        self._frames = MultiplexedFile(file, dtype, shape[0], position)
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Columns `start:stop`."""
-        return self._frames.read(start, stop)
+        elif isinstance(self._stream, Inflated) and not small and size <= self._room:
+            self._room -= size
+            array.values = np.empty(count, dtype)
+            self._stream.fill(array.values.view(np.uint8))
 
 
 class Mat5File:
@@ -357,7 +259,7 @@ class Mat5File:
         while at + 8 <= self._file.size:
             kind, size = np.frombuffer(self._file.bytes(at, 8), self._order + "u4").tolist()
             if at + 8 + size > self._file.size:
-                raise _damaged(self._file.name)
+                raise damaged(self._file.name)
             if kind in (_MATRIX, _COMPRESSED):
                 variable = _Variable(at, size + 8, kind == _COMPRESSED)
                 parser = _Parser(
@@ -369,10 +271,13 @@ class Mat5File:
             at += 8 + size
         return found
 
-    def _stream(self, variable: _Variable) -> _Plain | _Inflated:
+    def _stream(self, variable: _Variable) -> Plain | Inflated:
         if variable.deflated:
-            return _Inflated(self._file, variable.offset + 8, variable.size - 8)
-        return _Plain(self._file, variable.offset)
+            return self._inflated(variable)
+        return Plain(self._file, variable.offset)
+
+    def _inflated(self, variable: _Variable) -> Inflated:
+        return Inflated(self._file, variable.offset + 8, variable.size - 8)
 
     def text(self, name: str) -> str | None:
         """See MatlabFile."""
@@ -392,24 +297,22 @@ class Mat5File:
             return cells[0].texts()
         return [next(iter(cell.texts()), "") for cell in cells]
 
-    def samples(self, name: str) -> ArraySamples | FileSamples | None:
-        """See MatlabFile; a deflated array is taken into memory, another one is not."""
+    def samples(self, name: str) -> ArraySamples | InflatedSamples | FileSamples | None:
+        """See MatlabFile."""
         array = self._fields.get(name)
         if array is None or not array.number_type or array.variable is None:
             return None
-        stream = self._stream(array.variable)
-        size = math.prod(array.shape) * np.dtype(array.number_type).itemsize
-        if size > array.variable.size * (DEFLATE_LIMIT if array.variable.deflated else 1):
-            raise _damaged(self._file.name)
-        if isinstance(stream, _Plain):
-            return FileSamples(self._file, array.position, array.number_type, array.shape)
-        values = np.empty(math.prod(array.shape), array.number_type)
-        stream.skip(array.position)
-        target, at = values.view(np.uint8), 0
-        for piece in stream.pieces(size):
-            target[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-            at += len(piece)
-        return ArraySamples(values.reshape(array.shape, order="F"))
+        variable, shape = array.variable, array.shape
+        size = math.prod(shape) * np.dtype(array.number_type).itemsize
+        if size > variable.size * (DEFLATE_LIMIT if variable.deflated else 1):
+            raise damaged(self._file.name)
+        if array.values is not None:
+            return ArraySamples(array.values.reshape(shape, order="F"))
+        if not variable.deflated:
+            return FileSamples(self._file, array.position, array.number_type, shape)
+        return InflatedSamples(
+            lambda: self._inflated(variable), array.position, array.number_type, shape
+        )
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
