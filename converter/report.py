@@ -151,13 +151,21 @@ def _post(url: str, body: bytes, token: str | None) -> str | None:
     try:
         status = _answer(url, body, headers)
         problem = None if 200 <= status < 300 else f"the server answered {status}, not 2xx"
-    except MaxRetryError as error:
-        problem = str(broken(error.reason or error))
     except (HTTPError, OSError, ValueError) as error:
-        problem = str(broken(error))
+        problem = str(broken(_cause(error)))
     if problem is None:
         return None
     return f"The run's report cannot be posted to {_origin(parts)}: {problem}."
+
+
+def _cause(error: Exception) -> Exception:
+    """Python's own exception below those of urllib3."""
+    found: BaseException | None = error
+    if isinstance(error, MaxRetryError):
+        found = error.reason
+    while isinstance(found, HTTPError):
+        found = found.__cause__ or found.__context__
+    return found if isinstance(found, Exception) else error
 
 
 def _answer(url: str, body: bytes, headers: dict[str, str]) -> int:

@@ -105,7 +105,7 @@ def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{unheard.getsockname()[1]}/hush?key=hush"
         file = tmp_path / "report.json"
         (problem,) = deliver(PUBLISHED, file, url, "tok-hush")
-    assert problem.endswith("no connection.")
+    assert problem.endswith("the connection was refused.")
     assert "hush" not in problem
     assert file.exists()
 

@@ -309,7 +309,7 @@ def changed(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> An
 def older_copy(changed: Changed) -> Copy:
     """A copy of the older commit, which tests duplicate."""
     copy = changed.archive.copy()
-    copy.run("--commit", changed.older)
+    assert "5 recordings = 4 stores + 1 failures" in copy.run("--commit", changed.older).out
     return copy
 
 
@@ -317,7 +317,7 @@ def older_copy(changed: Changed) -> Copy:
 def undisturbed(changed: Changed, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The state of a copy of the newer commit that one run made."""
     copy = changed.archive.copy()
-    copy.run("--commit", changed.newer)
+    assert "5 recordings = 4 stores + 1 failures" in copy.run("--commit", changed.newer).out
     return copy.state(tmp_path_factory.mktemp("undisturbed"))
 
 
