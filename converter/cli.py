@@ -303,7 +303,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         cli.error(
             "--retry-pending converts only what is pending; --clean and --retry-failures more"
         )
-    return _convert(arguments, settings)
+    try:
+        return _convert(arguments, settings)
+    except KeyboardInterrupt:  # while modules were imported
+        _say("nemar-convert: interrupted before anything was done")
+        return INTERRUPTED
 
 
 def _convert(arguments: argparse.Namespace, settings: Settings) -> int:

@@ -99,11 +99,10 @@ def stop_after(dataset: History, dest: Path, seconds: float, number: int) -> str
     run.send_signal(number)
     out, err = run.communicate(timeout=120)
     assert "Traceback" not in err
-    if run.returncode == 0:
+    if (dest / DATASET_ID / "zarr/index.json").exists():
         check_invariant(dest / DATASET_ID / "zarr")
     else:  # before there was anything to publish
         assert run.returncode in (130, -number)
-        assert not (dest / DATASET_ID / "zarr/index.json").exists()
     nothing_is_left(dest)
     return out
 
@@ -118,7 +117,7 @@ def test_a_signal_at_any_moment(dataset: History, undisturbed: Any, tmp_path: Pa
         dest = tmp_path / str(number)
         dest.mkdir()
         which = rng.choice((signal.SIGTERM, signal.SIGINT))
-        stop_after(dataset, dest, rng.uniform(0.1, 1.1) * whole, which)
+        stop_after(dataset, dest, max(0.5, rng.uniform(0.1, 1.1) * whole), which)
         dataset.run(dest)
         assert differences(state(dest), undisturbed) == []
 
