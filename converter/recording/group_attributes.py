@@ -57,12 +57,17 @@ def of_group(facts: GroupFacts) -> dict[str, Any]:
         "chunk_seconds": float(CHUNK_SECONDS),
         "shard_seconds": float(SHARD_SECONDS),
         "channels": [
-            _of_channel(facts, row, channel) for row, channel in enumerate(facts.channels)
+            _of_channel(facts, row, channel, bool(usable))
+            for row, (channel, usable) in enumerate(
+                zip(facts.channels, facts.inference, strict=True)
+            )
         ],
     }
 
 
-def _of_channel(facts: GroupFacts, row: int, channel: PlannedChannel) -> dict[str, Any]:
+def _of_channel(
+    facts: GroupFacts, row: int, channel: PlannedChannel, usable: bool
+) -> dict[str, Any]:
     attributes: dict[str, Any] = {
         "label": channel.label,
         "channel_type": channel.type,
@@ -72,7 +77,7 @@ def _of_channel(facts: GroupFacts, row: int, channel: PlannedChannel) -> dict[st
         "original_rate": float(facts.native_rate),
         "target_rate": float(facts.rate),
         "anti_aliased": facts.rate != facts.native_rate and not channel.discrete,
-        "usable_for_inference": bool(facts.inference[row]),
+        "usable_for_inference": usable,
         "scale": float(facts.scale[row]),
         "offset": float(facts.offset[row]),
         "row_index": row,

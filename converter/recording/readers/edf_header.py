@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 
 from converter.contract.codes import FailureCode, RecordingError
@@ -66,13 +67,22 @@ class Signal:
 
     def scaling(self) -> tuple[Fraction, Fraction] | None:
         """Gain and offset to physical values; None where the header gives no usable range."""
-        (low, high), (digital_low, digital_high) = self.physical, self.digital
-        if low is None or high is None or digital_low is None or digital_high is None:
-            return None
-        if low == high or digital_low == digital_high:
-            return None
-        gain = (high - low) / (digital_high - digital_low)
-        return gain, low - gain * digital_low
+        return _scaling(*self.physical, *self.digital)
+
+
+@lru_cache(1024)  # the channels of a file mostly share their ranges
+def _scaling(
+    low: Fraction | None,
+    high: Fraction | None,
+    digital_low: Fraction | None,
+    digital_high: Fraction | None,
+) -> tuple[Fraction, Fraction] | None:
+    if low is None or high is None or digital_low is None or digital_high is None:
+        return None
+    if low == high or digital_low == digital_high:
+        return None
+    gain = (high - low) / (digital_high - digital_low)
+    return gain, low - gain * digital_low
 
 
 @dataclass(frozen=True, slots=True)

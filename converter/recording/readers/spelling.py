@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 # Powers of ten that turn a voltage into volts.
 VOLT_EXPONENTS = {"V": 0, "mV": -3, "uV": -6, "nV": -9, "pV": -12, "kV": 3}
@@ -36,6 +37,7 @@ def decode(raw: bytes) -> str:
     return text.strip("\0 \t\r\n")
 
 
+@lru_cache(1024)  # the channels of a file mostly share their ranges
 def number(text: str) -> Fraction | None:
     """The exact value of a decimal, with a point or a comma; None when it is none.
 
