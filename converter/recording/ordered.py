@@ -10,7 +10,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 4  # items a helper that may be taken up before the caller has the first one's result
+AHEAD = 4  # see Workers.in_order
 
 
 class Workers:
@@ -39,8 +39,9 @@ class Workers:
         """`function` of each item, in the order of the items.
 
         The items are made in the caller's thread, each when it is needed. An item goes to a
-        helper, or stays with the caller when all helpers have enough to do. What an item or a
-        function raises, the caller gets in its turn.
+        helper, or stays with the caller when all helpers have enough to do; at most AHEAD a
+        helper are taken up whose results the caller has not got. What a function raises, the
+        caller gets in its turn; what an item raises, at once.
         """
         if self._pool is None:
             yield from map(function, items)
@@ -52,7 +53,7 @@ class Workers:
                 waiting.append(self._pool.submit(function, item))
             else:
                 waiting.append(_done(function, item))
-            while waiting and (waiting[0].done() or len(waiting) > AHEAD * self._helpers):
+            while waiting and (waiting[0].done() or len(waiting) >= AHEAD * self._helpers):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -60,5 +61,8 @@ class Workers:
 
 def _done(function: Callable[[Item], Result], item: Item) -> Future[Result]:
     future: Future[Result] = Future()
-    future.set_result(function(item))
+    try:
+        future.set_result(function(item))
+    except Exception as error:
+        future.set_exception(error)
     return future

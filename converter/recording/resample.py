@@ -16,16 +16,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from .filters import Float64, filter_of
+
 Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 
-KAISER_BETA = 5.0
-HALF_LENGTH = 10  # zero crossings on each side: resample_poly's default filter
 OUTPUTS_PER_PRODUCT = 32  # 16 to 64 cost the same; the band wastes more beyond
-
-# Up to this many phases the filter is tabulated as resample_poly does it. Rates such as
-# 1017.7777709960938 Hz have millions; their taps are evaluated where they are needed.
-MAX_TABULATED = 1 << 16
 MAX_PRODUCTS = 1024  # weights kept for reuse: 28 MB of them at a ratio of 1 to 4
 RUN = 256  # outputs whose nearest samples are found at once: the products fit 64 bits
 
@@ -35,53 +30,23 @@ def output_length(n_in: int, ratio: Fraction) -> int:
     return -(-n_in * ratio.numerator // ratio.denominator)
 
 
-class _Filter:
-    """The anti-aliasing FIR of one ratio: `taps(k, m)` weighs input m in output k."""
-
-    def __init__(self, ratio: Fraction) -> None:
-        self.up, self.down = ratio.numerator, ratio.denominator
-        self.cutoff = max(self.up, self.down)
-        self.half = HALF_LENGTH * self.cutoff
-        self._table: Float64 | None = None
-        if self.cutoff <= MAX_TABULATED:
-            # As scipy.signal.firwin does it; importing that takes longer than a short recording.
-            steps = np.arange(-self.half, self.half + 1)
-            table = np.sinc(steps / self.cutoff) * np.kaiser(len(steps), KAISER_BETA)
-            self._table = table / table.sum() * self.up
-        else:
-            # firwin divides by the sum of its taps; for so many it is the integral below.
-            grid = np.linspace(-1, 1, 2 * HALF_LENGTH * 4096 + 1)
-            area = float(np.trapezoid(self._shape(grid), grid)) * self.half
-            self._gain = self.up / area
-
-    @staticmethod
-    def _shape(x: Float64) -> Float64:
-        """Kaiser-windowed sinc over -1..1, unnormalised."""
-        inside = np.sqrt(np.maximum(0.0, 1 - x * x))
-        return np.asarray(np.sinc(HALF_LENGTH * x) * np.i0(KAISER_BETA * inside))
-
-    def at(self, position: NDArray[np.int64]) -> Float64:
-        """Taps at integer positions from the centre, 0 beyond the ends."""
-        taps = np.zeros(position.shape)
-        inside = np.abs(position) <= self.half
-        if self._table is not None:
-            taps[inside] = self._table[position[inside] + self.half]
-        else:
-            taps[inside] = self._gain * self._shape(position[inside] / self.half)
-        return taps
-
-    def window(self, first: int, last: int) -> tuple[int, int]:
-        """Input samples [start, stop) that outputs first..last depend on; may leave the signal."""
-        start = -((self.half - first * self.down) // self.up)
-        return start, (last * self.down + self.half) // self.up + 1
-
-
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Outputs of one product as `window of inputs @ weights`, plus what a constant adds."""
+    """Outputs as `window of inputs @ weights`, plus what a constant adds to them."""
 
     weights: Float32
     ripple: Float64 | None
+
+    def multiply(self, windows: Float32, out: Float32, constant: Float64) -> None:
+        """Outputs (n_channels, count, n) of windows (count, n_channels, width)."""
+        weights = self.weights[: windows.shape[2]]
+        np.matmul(windows, weights, out=out.transpose(1, 0, 2))
+        if self.ripple is not None:
+            out += (constant[:, None] * self.ripple).astype(np.float32)[:, None]
+
+    def cut(self, n: int) -> _Product:
+        """The first `n` outputs alone."""
+        return _Product(self.weights[:, :n], None if self.ripple is None else self.ripple[:n])
 
 
 class Resampler:
@@ -96,7 +61,7 @@ class Resampler:
         if not 0 < ratio < 1:
             raise ValueError(f"a served rate below the native rate is expected, not {ratio} of it")
         self.n_out = output_length(n_in, ratio)
-        self._filter = _Filter(ratio)
+        self._filter = filter_of(ratio)
         self._n_in = n_in
         self.multiple = _outputs_per_product(ratio.numerator)
         # Products this far apart have the same weights.
@@ -120,24 +85,32 @@ class Resampler:
         if start < 0 or stop > self._n_in:
             beyond = (max(0, -start), max(0, stop - self._n_in))
             signal = np.pad(signal, ((0, 0), beyond), "edge")
-        each = self.multiple
-        begin, end = first // each, -(-last // each)
-        out = np.empty((len(signal), end - begin, each), np.float32)
-        for lead in range(min(self._period, end - begin)):
-            alike = out[:, lead :: self._period]
+        begin, end = first // self.multiple, -(-last // self.multiple)
+        out = np.empty((len(signal), end - begin, self.multiple), np.float32)
+        whole = min(end, self.n_out // self.multiple) - begin
+        for lead in range(min(self._period, whole)):
             product = self._product(begin + lead)
-            at = self._window((begin + lead) * each, (begin + lead + 1) * each)[0] - start
-            windows = self._windows(signal, at, alike.shape[1], len(product.weights))
-            np.matmul(windows, product.weights, out=alike.transpose(1, 0, 2))
-            if product.ripple is not None:
-                alike += (constant[:, None] * product.ripple).astype(np.float32)[:, None]
-        whole = out.reshape(len(signal), -1)
-        return whole[:, first - begin * each : last - begin * each]
+            target = out[:, lead : whole : self._period]
+            at = self._start(begin + lead) - start
+            windows = self._windows(signal, at, target.shape[1], len(product.weights))
+            product.multiply(windows, target, constant)
+        if begin + whole < end:  # the signal ends inside the last product
+            product = self._product(end - 1).cut(self.n_out - (end - 1) * self.multiple)
+            window = signal[None, :, self._start(end - 1) - start :]
+            target = out[:, whole:, : product.weights.shape[1]]
+            product.multiply(window, target, constant)
+        at = first - begin * self.multiple
+        return out.reshape(len(signal), -1)[:, at : at + last - first]
+
+    def _start(self, number: int) -> int:
+        """The first input of a product."""
+        return self._filter.window(number * self.multiple, 0)[0]
 
     def _window(self, first: int, last: int) -> tuple[int, int]:
         """Input samples of the products that hold outputs `first:last`; may leave the signal."""
-        each = self.multiple
-        return self._filter.window(first // each * each, -(-last // each) * each - 1)
+        begin, end = first // self.multiple, -(-last // self.multiple)
+        last = min(end * self.multiple, self.n_out) - 1
+        return self._filter.window(begin * self.multiple, last)
 
     def _windows(self, signal: Float32, at: int, count: int, width: int) -> Float32:
         """Inputs (count, n_channels, width) of products of one phase, from column `at` on.
@@ -160,16 +133,10 @@ class Resampler:
 
     def _made(self, first: int) -> _Product:
         """The weights of the outputs from `first` on."""
-        start, stop = self._filter.window(first, first + self.multiple - 1)
-        outputs = np.arange(self.multiple, dtype=np.int64)
-        inputs = np.arange(stop - start, dtype=np.int64)
-        # Positions relative to the block keep the integers small for any recording length.
-        offset = first * self._filter.down - start * self._filter.up
-        position = outputs[None, :] * self._filter.down + offset
-        weights = self._filter.at(position - inputs[:, None] * self._filter.up)
+        weights = self._filter.weights(first, self.multiple)
         ripple = weights.sum(axis=0) - 1
         negligible = np.abs(ripple).max() < 1e-12
-        return _Product(weights.astype(np.float32), None if negligible else ripple)
+        return _Product(weights.astype(np.float32, order="C"), None if negligible else ripple)
 
 
 def _outputs_per_product(up: int) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,6 @@ from .ordered import Workers
 from .quantise import Float32, Quantiser, Range
 from .rates import Geometry
 from .resample import NearestSample, Resampler
-from .scratch import Scratch
 from .sidecars.channels import PlannedChannel
 from .signal import SignalSource
 
@@ -37,8 +38,7 @@ class ServedSignal:
     """The signal at its served rate, as samples relative to the baseline.
 
     `discrete` marks channels of codes, which are never filtered. `fill` reads the source,
-    once; then `chunks` gives the samples, once. In between they wait in scratch, for which
-    `folder` is.
+    once; then `chunks` gives the samples, once. In between they wait in a file in `folder`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ServedSignal:
         baseline = self._native.baseline
         self._constant = baseline.constant / baseline.gain  # in relative units
         self._limits = Range(len(channels))
-        self._scratch = Scratch(folder)
+        self._scratch = TemporaryFile(dir=folder)
 
     def __enter__(self) -> ServedSignal:
         return self
@@ -82,44 +82,44 @@ class ServedSignal:
     def fill(self, workers: Workers) -> None:
         """Read the source, and bring it to its served rate piece by piece."""
         for samples, limits in workers.in_order(self._served, self._windows()):
-            self._scratch.append(samples)
+            self._scratch.write(np.ascontiguousarray(samples).data)
             self._limits.join(limits)
 
     def chunks(self) -> Iterator[list[Float32]]:
-        """The samples again, chunk by chunk, each in one part or more."""
-        self._scratch.rewind()
-        size = self._geometry.chunk
-        for span in self._cuts():
-            parts = [self._scratch.take() for _ in span]
-            if len(parts) > 1:
-                yield parts
-            else:
-                for at in range(0, parts[0].shape[1], size):
-                    yield [parts[0][:, at : at + size]]
+        """The samples again, chunk by chunk, each in parts that follow one another."""
+        parts: list[Float32] = []
+        missing = self._geometry.chunk
+        for piece in self._read_back():
+            while piece.shape[1]:
+                parts.append(piece[:, :missing])
+                piece = piece[:, missing:]
+                missing -= parts[-1].shape[1]
+                if not missing:
+                    yield parts
+                    parts, missing = [], self._geometry.chunk
+        if parts:
+            yield parts
 
-    def _cuts(self) -> Iterator[list[tuple[int, int]]]:
-        """Bounds of the pieces of each span: whole chunks, of about BLOCK_VALUES raw samples.
+    def _read_back(self) -> Iterator[Float32]:
+        self._scratch.seek(0)
+        for first, last in self._pieces():
+            shape = (len(self.discrete), last - first)
+            yield np.frombuffer(self._scratch.read(4 * math.prod(shape)), np.float32).reshape(shape)
 
-        Where a chunk takes more, it is cut into pieces of as many, but of no fewer than two of
-        the resampler's products.
-        """
-        chunk, n_samples = self._geometry.chunk, self._geometry.n_samples
+    def _pieces(self) -> Iterator[tuple[int, int]]:
+        """Bounds of the pieces: whole products, made of about BLOCK_VALUES native samples."""
+        multiple = 1 if self._resampler is None else self._resampler.multiple
         fitting = int(BLOCK_VALUES // len(self.discrete) * self._ratio)
-        span = max(1, fitting // chunk) * chunk
-        step = max(1 if self._resampler is None else 2 * self._resampler.multiple, fitting)
-        for start in range(0, n_samples, span):
-            stop = min(start + span, n_samples)
-            yield [(first, min(first + step, stop)) for first in range(start, stop, step)]
+        step = max(1, fitting // multiple) * multiple
+        for first in range(0, self._geometry.n_samples, step):
+            yield first, min(first + step, self._geometry.n_samples)
 
     def _windows(self) -> Iterator[_Window]:
-        for span in self._cuts():
-            for first, last in span:
-                start, stop = (
-                    (first, last)
-                    if self._resampler is None
-                    else self._resampler.inputs(first, last)
-                )
-                yield _Window(first, last, start, self._native.window(start, stop))
+        for first, last in self._pieces():
+            start, stop = first, last
+            if self._resampler is not None:
+                start, stop = self._resampler.inputs(first, last)
+            yield _Window(first, last, start, self._native.window(start, stop))
 
     def _served(self, window: _Window) -> tuple[Float32, Range]:
         """Served samples and their range; calls for several windows may run side by side."""

@@ -112,32 +112,11 @@ def _write_arrays(
     workers: Workers,
 ) -> None:
     """Level 0 and its views, in one pass over the chunks of the served signal."""
-    levels = _view_arrays(path / "view", facts)
-    pyramid = views.Pyramid(len(facts.channels), facts.geometry.n_samples)
-
-    def view_chunks() -> Iterator[views.ViewChunk]:
-        for digital in _write_level_0(path / "0", facts, quantiser, chunks, workers):
-            yield from pyramid.push(digital)
-        yield from pyramid.finish()
-
-    def write(chunk: views.ViewChunk) -> None:
-        levels[chunk.level - 1].write(chunk.index, chunk.columns)
-
-    for _ in workers.in_order(write, view_chunks()):
-        pass
-
-
-def _write_level_0(
-    path: Path,
-    facts: GroupFacts,
-    quantiser: Quantiser,
-    chunks: Iterable[Sequence[Float32]],
-    workers: Workers,
-) -> Iterator[Int16]:
-    """Write the array; give the codes of each chunk (n_channels, n) once they are written."""
     shape = (len(facts.channels), facts.geometry.n_samples)
     chunk, shard = facts.geometry.chunk, facts.geometry.shard
     attributes = group_attributes.of_level_0(facts)
+    levels = _view_arrays(path / "view", facts)
+    pyramid = views.Pyramid(*shape)
 
     def codes() -> Iterator[Int16]:
         for parts in chunks:
@@ -145,12 +124,20 @@ def _write_level_0(
             yield digital[0] if len(digital) == 1 else np.concatenate(digital, axis=1)
 
     def encoded(digital: Int16) -> tuple[Int16, bytes]:
-        return digital, array.encode(digital)
+        return digital, level_0.encode(digital)
 
-    with zarr_v3.ShardedArray(path, shape, chunk, shard, attributes) as array:
+    def view_chunks() -> Iterator[views.ViewChunk]:
         for digital, frame in workers.in_order(encoded, codes()):
-            array.append(frame)
-            yield digital
+            level_0.append(frame)
+            yield from pyramid.push(digital)
+        yield from pyramid.finish()
+
+    def write(view: views.ViewChunk) -> None:
+        levels[view.level - 1].write(view.index, view.columns)
+
+    with zarr_v3.ShardedArray(path / "0", shape, chunk, shard, attributes) as level_0:
+        for _ in workers.in_order(write, view_chunks()):
+            pass
 
 
 def _view_arrays(path: Path, facts: GroupFacts) -> list[zarr_v3.ChunkedArray]:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
-from converter.recording.resample import MAX_TABULATED, NearestSample, Resampler, output_length
+from converter.recording.filters import MAX_TABULATED
+from converter.recording.resample import NearestSample, Resampler, output_length
 
 RATIOS = [(1, 4), (1, 2), (125, 256), (125, 512), (5, 24), (225, 916), (25, 32), (97, 101), (3, 4)]
 
