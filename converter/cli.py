@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
+from .outlet import Readers, outlets
 from .settings import TIMEOUT, Settings
 from .work.fork_server import usable_cpus
 from .work.stop import Stop
@@ -27,6 +28,9 @@ PUBLISHED, NOTHING_PUBLISHED, INTERRUPTED = 0, 1, 130
 # Signals within these seconds are one: a batch system, or a terminal, signals the whole job, and a
 # script in between passes the signal on.
 TOGETHER = 2.0
+
+# Seconds that readers of a stopped run's last words get, before the batch system kills it.
+PATIENCE = 3.0
 
 DESCRIPTION = """\
 Make the serving copy of a BIDS dataset: every raw EEG, MEG, iEEG and EMG recording at a
@@ -284,6 +288,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Started with an output closed, the next file to be opened would get its number.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")
     sys.stderr = sys.stderr or Path(os.devnull).open("w")
+    with outlets() as readers:
+        return _main(argv, readers)
+
+
+def _main(argv: Sequence[str] | None, readers: Readers) -> int:
     cli = parser()
     arguments = cli.parse_args(argv)
     if arguments.verbose and arguments.quiet:
@@ -304,13 +313,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "--retry-pending converts only what is pending; --clean and --retry-failures more"
         )
     try:
-        return _convert(arguments, settings)
+        return _convert(arguments, settings, readers)
     except KeyboardInterrupt:  # while modules were imported
         _say("nemar-convert: interrupted before anything was done")
         return INTERRUPTED
 
 
-def _convert(arguments: argparse.Namespace, settings: Settings) -> int:
+def _convert(arguments: argparse.Namespace, settings: Settings, readers: Readers) -> int:
     """Run the conversion and deliver its report, whichever way it ends."""
     from .pipeline import NothingPublished
     from .reporting import Reporting
@@ -318,6 +327,8 @@ def _convert(arguments: argparse.Namespace, settings: Settings) -> int:
     with Reporting(settings, arguments.callback, arguments.callback_url, _say) as report:
         try:
             report.summary = _run(arguments, settings)
+            if report.summary.was_stopped:
+                readers.patience = PATIENCE
             return PUBLISHED
         except NothingPublished as error:
             report.error = str(error)
@@ -350,12 +361,11 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> Summary:
     try:
         if arguments.json is not None:
             arguments.json.write_bytes(summary.to_json())
-        if not arguments.quiet:
-            (print_plan if summary.dry_run else print_summary)(summary, sys.stdout)
     except OSError as error:
         # What is published stays published, though nobody is told.
-        _say(f"nemar-convert: the summary could not be written: {error.strerror}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say(f"nemar-convert: {arguments.json} could not be written: {error.strerror}")
+    if not arguments.quiet:
+        (print_plan if summary.dry_run else print_summary)(summary, sys.stdout)
     return summary
 
 

@@ -110,9 +110,7 @@ class Lines:
             self._say(text)
 
     def _say(self, text: str) -> None:
-        # A reader that went away, as `| head` does, or a full disk ends the lines, not the run.
-        with suppress(OSError):
-            print(printable(text), file=self._stream, flush=True)
+        print(printable(text), file=self._stream, flush=True)
 
 
 class Live:
@@ -168,12 +166,11 @@ class Live:
         self._counts[kind] += 1
         detail = _detail(outcome)
         if detail is not None and (kind != "store" or self._verbose):
-            with suppress(OSError):
-                self._console.print(
-                    printable(f"{describe(outcome)}  {recording.path}: {detail}"),
-                    markup=False,
-                    highlight=False,
-                )
+            self._console.print(
+                printable(f"{describe(outcome)}  {recording.path}: {detail}"),
+                markup=False,
+                highlight=False,
+            )
         self._bytes += recording.size
         self._done += _weight(recording)
         if self._task is not None:
