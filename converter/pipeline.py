@@ -456,8 +456,11 @@ def _convert(
 
 
 def _effort(done: Done) -> RecordingEffort:
+    recording = done.recording
+    known = source_format(recording)
     return RecordingEffort(
-        path=done.recording.path,
+        path=recording.path,
+        format=None if known is None else known.name,
         seconds={phase: round(value, 3) for phase, value in done.effort.seconds.items()},
         source_bytes=done.effort.source_bytes,
         store_bytes=done.effort.store_bytes,

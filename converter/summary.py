@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 import msgspec
 
 from .contract.index import FailureEntry, PendingEntry
 from .publish.publication import Publication, Release
 from .publish.published import Published
-from .work.outcome import Converted
+from .work.outcome import Converted, Outcome
 
 
 class PlannedRecording(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,7 @@ class RecordingEffort(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     path: str
+    format: str | None
     seconds: dict[str, float]
     source_bytes: int
     store_bytes: int
@@ -36,12 +38,21 @@ class RecordingEffort(msgspec.Struct, frozen=True, kw_only=True):
     estimated_memory: int
 
 
+class EstimateError(msgspec.Struct, frozen=True, kw_only=True):
+    """How true the memory estimates of a format were: peak memory as a share of the estimate."""
+
+    recordings: int
+    median: float
+    largest: float
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Counts are of recordings; `errors` counts those that failed in this run.
 
     A dry run has `plan`, and counts of what it found only. `was_stopped` tells that a signal
     ended the run early, `has_published` that it wrote a new index, `index_version` which: its
-    ETag or, in a folder, its SHA-256.
+    ETag or, in a folder, its SHA-256. `memory_estimates` has an entry a format, of the
+    recordings that were converted.
     """
 
     dataset_id: str
@@ -69,6 +80,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     plan: tuple[PlannedRecording, ...] = ()
     efforts: tuple[RecordingEffort, ...] = ()
+    memory_estimates: dict[str, EstimateError] = {}
 
     def to_json(self) -> bytes:
         """The summary as indented UTF-8 JSON."""
@@ -129,7 +141,7 @@ def of_release(
     publication: Publication,
     location: str,
     seconds: float,
-    efforts: Iterable[RecordingEffort],
+    efforts: Sequence[RecordingEffort],
     *,
     provenance_fetch_failed: bool,
     was_stopped: bool,
@@ -165,4 +177,21 @@ def of_release(
         pending=index.pending,
         warnings=tuple(warnings),
         efforts=tuple(efforts),
+        memory_estimates=_estimate_errors(efforts, release.outcomes),
     )
+
+
+def _estimate_errors(
+    efforts: Sequence[RecordingEffort], outcomes: Mapping[str, Outcome]
+) -> dict[str, EstimateError]:
+    shares: dict[str, list[float]] = {}
+    for effort in efforts:
+        if effort.format is not None and isinstance(outcomes[effort.path], Converted):
+            share = effort.peak_memory / effort.estimated_memory
+            shares.setdefault(effort.format, []).append(share)
+    return {
+        name: EstimateError(
+            recordings=len(found), median=round(median(found), 3), largest=round(max(found), 3)
+        )
+        for name, found in sorted(shares.items())
+    }
