@@ -12,7 +12,10 @@ import msgspec
 
 
 class DestinationError(OSError):
-    """The destination cannot be read or written; one sentence names it and what was found."""
+    """The destination cannot be read or written; one sentence names it and what was found.
+
+    `errno` is the system's, where there is one: a full disk is no fault of what was written.
+    """
 
 
 class Superseded(DestinationError):

@@ -212,7 +212,9 @@ class LocalDestination:
             raise
         except OSError as error:
             found = error.strerror or str(error)
-            raise DestinationError(f"{self.location}: {problem}: {found}.") from error
+            explained = DestinationError(f"{self.location}: {problem}: {found}.")
+            explained.errno = error.errno
+            raise explained from error
 
 
 @contextmanager
@@ -260,7 +262,13 @@ def _move(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.copytree(source, target, symlinks=True)
+        target.mkdir()
+        for path in source.rglob("*"):  # a folder before what is in it
+            there = target / path.relative_to(source)
+            if path.is_dir():
+                there.mkdir()
+            else:
+                shutil.copyfile(path, there)
         shutil.rmtree(source, ignore_errors=True)
 
 
