@@ -34,6 +34,9 @@ _LOOK, _LOOK_AT_WORKERS = 0.5, 5.0
 # Seconds without any worker that could take a task, after which a run gives up.
 _PATIENCE: Final = 600.0
 
+# Seconds without an answer of the scheduler, after which it counts as lost.
+_SILENCE: Final = 120.0
+
 # Tasks that the scheduler has, for each thread of its workers: one in work and one in wait. Those
 # of a lost worker go elsewhere, but only a few times; more of them would suffer for one.
 _AHEAD: Final = 2
@@ -63,7 +66,8 @@ class DaskCluster:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._given: dict[str, _Given] = {}
         self._workers = Workers(0, 0, 0)
-        self._looked_at, self._idle_since = -math.inf, time.monotonic()
+        self._looked_at = -math.inf
+        self._idle_since = self._heard_at = time.monotonic()
         self._loss: NoCluster | None = None
         self._client.listen(self._inbox.put)
 
@@ -194,8 +198,10 @@ class DaskCluster:
         self._looked_at = now
         workers = self._client.workers()
         if workers is None:
-            return  # the futures tell of a lost scheduler
-        self._workers = workers
+            if time.monotonic() - self._heard_at >= _SILENCE:
+                self._loss = NoCluster(f"the Dask scheduler gave no answer for {_SILENCE:.0f} s")
+            return
+        self._workers, self._heard_at = workers, time.monotonic()
         needs = [given.task.demand.memory for given in self._given.values()]
         if workers.threads and min(needs, default=0) <= workers.largest:
             self._idle_since = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # Seconds to connect, and to connect again to a scheduler that was lost.
 _CONNECT: Final = 30
+
+# Seconds for an answer of the scheduler: one that is frozen keeps its connections.
+_ANSWER: Final = 5
 
 # The topic of Dask's own events.
 _OF_DASK: Final = "all"
@@ -80,16 +84,19 @@ class ClusterClient:
         if not self._has_keepers:
             return
         self._has_keepers = False
-        with suppress(Exception):
-            if self._client.status == "running":
-                self._client.unregister_worker_plugin(self.name)
+        if self._client.status == "running":
+            _in_time(lambda: self._client.unregister_worker_plugin(self.name))
 
     def workers(self) -> Workers | None:
         """The workers that there are now; None when the scheduler does not tell."""
+        scheduler = self._client.scheduler
+        if scheduler is None:
+            return None
         try:
-            infos = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            answer = self._client.sync(scheduler.identity, n_workers=-1, callback_timeout=_ANSWER)
         except Exception:
             return None
+        infos = answer["workers"].values()
         memory = [info["resources"].get(MEMORY) for info in infos]
         limits = [limit for limit in memory if limit is not None]
         chosen = [info for info in infos if not limits or MEMORY in info["resources"]]
@@ -131,18 +138,28 @@ class ClusterClient:
 
     def retire(self, worker: str) -> None:
         """Close a worker."""
-        with suppress(Exception):
-            self._client.retire_workers([worker])
+        _in_time(lambda: self._client.retire_workers([worker]))
 
     def close(self, futures: Iterable[Future[Report]]) -> None:
         """Leave the cluster, with nothing of the run at work on it."""
-        with suppress(Exception):
-            if self._client.status == "running":
-                self._client.cancel(list(futures), force=True)
-                self._client.unsubscribe_topic(_OF_DASK)
+        if self._client.status == "running":
+            _in_time(lambda: self._client.cancel(list(futures), force=True))
+            _in_time(lambda: self._client.unsubscribe_topic(_OF_DASK))
         self.dismiss()
         with suppress(Exception):
             self._client.close(timeout=5)
+
+
+def _in_time(call: Callable[[], object]) -> None:
+    """Make a call whose failure, or want of an answer, is no reason to wait."""
+
+    def attempt() -> None:
+        with suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(_ANSWER)
 
 
 def _connect(address: str) -> Client:
