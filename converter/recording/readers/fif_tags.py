@@ -101,8 +101,9 @@ def read_outline(stream: BinaryIO, size: int, name: str) -> FifOutline:
             if kind == _REFERENCE_NAME:
                 stream.seek(position + _HEADER.size)
                 names.append(stream.read(min(length, _LONGEST_NAME)).decode("latin-1"))
-    if depth > 0:
-        raise _cut_short(name, f"ends inside {depth} open blocks")
+    if depth > 0 or not blocks:
+        inside = f"inside {depth} open blocks" if depth else "before its first block"
+        raise _cut_short(name, f"ends {inside}")
     return FifOutline(frozenset(blocks), tuple(buffers), skips, tuple(names), continues)
 
 
