@@ -71,9 +71,9 @@ class DaskProcesses:
         with Client(scheduler_file=str(self.file), set_as_default=False) as client:
             client.wait_for_workers(count, timeout=START_SECONDS)
 
-    def log(self) -> str:
-        """What all of them wrote."""
-        return "\n".join(file.read_text("utf-8", "replace") for file in self.folder.glob("*.log"))
+    def log_of_worker(self, number: int) -> str:
+        """What a worker wrote."""
+        return (self.folder / f"worker-{number}.log").read_text("utf-8", "replace")
 
     def _start(self, kind: str, *options: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{kind}-{len(self.workers)}.log").open("ab") as log:

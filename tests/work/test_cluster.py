@@ -126,10 +126,12 @@ class Run:
 @pytest.fixture
 def start(dask: DaskProcesses, repository: tuple[Path, str], tmp_path: Path) -> Callable[..., Any]:
     @contextmanager
-    def started(scratch: Path | None = None, shared: Shared | None = None) -> Iterator[Run]:
+    def started(
+        scratch: Path | None = None, shared: Shared | None = None, on: DaskProcesses = dask
+    ) -> Iterator[Run]:
         notes: list[str] = []
         shared, stop = shared or Shared(*repository, tmp_path), Stop()
-        with closing(DaskCluster(str(dask.file), stop, notes.append)) as cluster:
+        with closing(DaskCluster(str(on.file), stop, notes.append)) as cluster:
             cluster.prepare(shared, scratch)
             yield Run(cluster, notes, stop, tmp_path)
 
@@ -281,9 +283,31 @@ def test_a_worker_that_joins_unfit_is_retired(start, dask: DaskProcesses, tmp_pa
         run.cluster.largest_memory()
         tasks = run.tasks(*((f"pause {n}", pause) for n in range(60)))
         tmp_path.rename(tmp_path.with_name("unseen"))
-        dask.add_worker()
-        until(lambda: "does not see the destination" in dask.log(), "the worker has looked")
+        number = dask.add_worker()
+        seen = "does not see the destination"
+        until(lambda: seen in dask.log_of_worker(number), "the worker has looked")
         tmp_path.with_name("unseen").rename(tmp_path)
         results = dict(run.results(tasks))
     assert all(map(is_well, results.values()))
     assert any("does not see" in note and "it is retired" in note for note in run.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["silence", "stop"])
+def test_a_frozen_scheduler_ends_the_wait(
+    start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("converter.work.cluster._SILENCE", 3.0 if end == "silence" else 600)
+    with DaskProcesses(tmp_path / "frozen") as own:
+        own.add_worker()
+        own.await_workers(1)
+        with start(on=own) as run:
+            results = run.results(run.tasks(*((f"pause {n}", pause) for n in range(200))))
+            first = next(results)
+            assert is_well(first[1])
+            own.scheduler.send_signal(signal.SIGSTOP)
+            if end == "stop":
+                run.stop.request()
+            rest = [result for _, result in results]
+        own.scheduler.send_signal(signal.SIGCONT)
+    assert isinstance(rest[-1], NoCluster if end == "silence" else Stopped)
