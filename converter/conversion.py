@@ -13,7 +13,6 @@ from .contract.codes import FailureCode, PendingReason
 from .contract.details import public_detail
 from .dataset.content import ContentSource
 from .dataset.recording import Recording
-from .dataset.repository import Repository
 from .places import Source
 from .plan import source_format
 from .recording.attributes import StoreContext
@@ -40,7 +39,7 @@ from .work.pool import (
 )
 from .work.scratch import scratch_folder
 from .work.stop import Stop
-from .work.task import CONVERSION, Task, run_task
+from .work.task import CONVERSION, WARM, Task, run_task
 
 _JSON_LIMIT: Final = 1 << 16  # bytes of a sidecar that is read to estimate needs
 
@@ -205,7 +204,7 @@ def _declared_rates(
         for recording in recordings
     }
     blobs = list(dict.fromkeys(blob for chain in chains.values() for blob in chain))
-    texts = dict(zip(blobs, Repository(content.repository).read_blobs(blobs), strict=True))
+    texts = dict(zip(blobs, content.repository.read_blobs(blobs), strict=True))
     known: dict[tuple[str, ...], float | None] = {}
     rates: dict[str, float | None] = {}
     for path, chain in chains.items():
@@ -233,7 +232,7 @@ def _preload(recordings: Sequence[Recording]) -> tuple[str, ...]:
     """What the workers of these recordings import."""
     formats = {source_format(recording) for recording in recordings}
     modules = {name for known in formats if known for name in known.modules}
-    return (*CONVERSION, *sorted(modules))
+    return (*CONVERSION, *sorted(modules), WARM)
 
 
 def _spooled(result: Result, folder: Path) -> Outcome:

@@ -136,5 +136,5 @@ def _verdict(recording: Recording) -> Failed | None:
 def source_format(recording: Recording) -> Format | None:
     """The source format by the recording's name; None when no reader knows it."""
     inside = f"{recording.path}/"
-    is_directory = any(member.path.startswith(inside) for member in recording.members[:1])
+    is_directory = bool(recording.members) and recording.members[0].path.startswith(inside)
     return format_of(recording.path, is_directory)

@@ -77,7 +77,7 @@ def validate_report(document: Mapping[str, Any]) -> None:
 
 def validate_store(entry: Mapping[str, Any]) -> None:
     """Check one decoded entry of the index's stores. Raises InvalidDocumentError."""
-    _check(_store_validator(), entry)
+    _check(store_validator(), entry)
 
 
 def read_schema(name: str) -> dict[str, Any]:
@@ -97,7 +97,8 @@ def _validator(name: str) -> Draft202012Validator:
 
 
 @cache
-def _store_validator() -> Draft202012Validator:
+def store_validator() -> Draft202012Validator:
+    """What validate_store checks with; it takes a while to make."""
     definitions = read_schema(INDEX_SCHEMA)["$defs"]
     return Draft202012Validator({"$ref": "#/$defs/store", "$defs": definitions})
 

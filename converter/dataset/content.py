@@ -16,7 +16,6 @@ from .content_errors import ContentError, DamagedContent, MissingContent, Unreac
 from .content_source import ContentSource, locate
 from .fetching import check_places, fetch
 from .recording import Entry, Recording
-from .repository import Repository
 
 __all__ = [
     "ContentSource",
@@ -46,7 +45,7 @@ def materialise(recording: Recording, content: ContentSource, into: Path) -> dic
         raise ValueError(recording.refused)
     entries = {entry.path: entry for entry in (*recording.members, *recording.sidecars.entries())}
     files = {path: into / _inside(path) for path in entries}
-    with Repository(content.repository).blobs() as blobs:
+    with content.repository.blobs() as blobs:
         local, plans = locate(entries.values(), content, blobs)
         check_places(plans)
         for file in files.values():
@@ -68,7 +67,7 @@ def read_small(entry: Entry, content: ContentSource, limit: int) -> bytes | None
     """A small file's bytes; None when it has more than `limit`, or can't be had."""
     if entry.size > limit:
         return None
-    repository = Repository(content.repository)
+    repository = content.repository
     if entry.key is None:
         return repository.read_blob(entry.blob, limit)
     with tempfile.TemporaryDirectory() as folder, repository.blobs() as blobs:

@@ -22,13 +22,14 @@ from .repository import BlobReader, Repository, RepositoryError
 class ContentSource:
     """Where a dataset's annexed content may come from. Can be pickled.
 
-    `annexes` are the git directories of this machine that may hold it, the repository's own
-    first; `remotes` are asked by HTTP, `program_remotes` by the `git-annex` program.
-    `trusted_hosts` has the operator's own, as "host" or "host:port": content may come from
-    them though their address is private, and requests to them may be signed.
+    `repository` has what lies in git. `annexes` are the git directories of this machine that may
+    hold content, the repository's own first; `remotes` are asked by HTTP, `program_remotes` by
+    the `git-annex` program. `trusted_hosts` has the operator's own, as "host" or "host:port":
+    content may come from them though their address is private, and requests to them may be
+    signed.
     """
 
-    repository: Path
+    repository: Repository
     annexes: tuple[Path, ...] = ()
     branch: AnnexBranch = field(default_factory=lambda: AnnexBranch(()))
     remotes: tuple[ObjectRemote, ...] = ()
@@ -48,7 +49,7 @@ class ContentSource:
         with repository.blobs() as blobs:
             remotes = object_remotes(branch, blobs)
         return cls(
-            repository=repository.path,
+            repository=repository,
             annexes=(repository.common_dir, *_clones_here(repository)),
             branch=branch,
             remotes=remotes,

@@ -17,7 +17,6 @@ from .annex_program import AnnexProgram, ProgramRemote, program_at_work
 from .content_errors import ContentError, DamagedContent, MissingContent, UnreachableContent
 from .content_source import ContentSource, Plan
 from .key_digest import checksum_of
-from .repository import Repository
 
 CONNECTIONS: Final = 8
 """Files of one recording that are fetched at once, and parts of large ones."""
@@ -82,7 +81,7 @@ def _ask_program(failed: Sequence[_Failed], content: ContentSource) -> None:
     guard = HostGuard(content.trusted_hosts)
     for plan, failure in failed:
         target = failure.wanted.target
-        dataset = Repository(content.repository)
+        dataset = content.repository
         with program_at_work(target.parent, dataset, content.branch.commits) as program:
             attempts = list(failure.attempts)
             for remote in plan.program_remotes:

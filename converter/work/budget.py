@@ -23,15 +23,16 @@ class MachineBudget:
         total = total_memory()
         return min(total, self._limit) if self._limit else total
 
-    def free_memory(self, reservations: Sequence[tuple[int, int]]) -> int:
-        """Bytes beyond the reservations, each a process id and its bytes.
+    def free_memory(self, reservations: Sequence[tuple[int, int]], enough: int) -> int:
+        """Bytes beyond the reservations, each a process id and its bytes; see Budget.
 
         What a process uses already is no longer available to the machine: only the rest of its
         reservation is still to come.
         """
         reserved = sum(size for _, size in reservations)
-        used = sum(min(resident_memory(pid), size) for pid, size in reservations)
-        free = available_memory() - (reserved - used)
+        free = available_memory() - reserved
+        if free < enough:  # else the processes need not be asked, which takes milliseconds
+            free += sum(min(resident_memory(pid), size) for pid, size in reservations)
         return min(free, self._limit - reserved) if self._limit else free
 
     def free_scratch(self, reserved: int) -> int:

@@ -81,8 +81,9 @@ class Demand:
 class Budget(Protocol):
     """What the machine can give. Each is read anew at every call."""
 
-    def free_memory(self, reservations: Sequence[tuple[int, int]]) -> int:
-        """Bytes beyond the reservations, each a process id and its bytes."""
+    def free_memory(self, reservations: Sequence[tuple[int, int]], enough: int) -> int:
+        """Bytes beyond the reservations, each a process id and its bytes; it may tell fewer
+        than there are as long as there are `enough`."""
 
     def free_scratch(self, reserved: int) -> int:
         """Bytes beyond those reserved in all."""
@@ -91,7 +92,7 @@ class Budget(Protocol):
 class NoLimit:
     """A budget that is never short."""
 
-    def free_memory(self, reservations: Sequence[tuple[int, int]]) -> int:
+    def free_memory(self, reservations: Sequence[tuple[int, int]], enough: int) -> int:
         """Any task fits."""
         return 1 << 62
 
@@ -245,7 +246,8 @@ class WorkerPool(Generic[T, R]):
             free_cores = self._jobs - sum(w.threads for w in busy)
             if free_cores < 1:
                 break
-            free = self._budget.free_memory([(w.pid, w.demand.memory) for w in busy])
+            reservations = [(w.pid, w.demand.memory) for w in busy]
+            free = self._budget.free_memory(reservations, worker.demand.memory)
             if worker.demand.memory > free:
                 self._be_patient(worker, free, is_alone=not busy)
                 continue

@@ -15,10 +15,6 @@ import pyarrow as pa
 
 from ..contract.events import FIXED_COLUMNS, EventRows, sample_index
 
-# Arrow's first array looks for pandas, which takes a while to import where it is installed: once
-# in the process that workers are forked from.
-pa.array([])
-
 # Keeps a column of events.tsv apart from a fixed column of the same name.
 TSV_PREFIX: Final = "tsv:"
 

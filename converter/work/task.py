@@ -34,6 +34,7 @@ from .worker import Turn
 
 # What a conversion imports; the process that only hands out tasks needs none of it.
 CONVERSION = ("converter.recording.convert", "converter.work.spool", "converter.work.task")
+WARM = "converter.work.warm"  # last
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ class Tight:
         self.memory, self.scratch = memory, scratch
         self.most = 0
 
-    def free_memory(self, reservations) -> int:
+    def free_memory(self, reservations, enough) -> int:
         reserved = sum(size for _, size in reservations)
         self.most = max(self.most, reserved)
         return self.memory - reserved

@@ -1,0 +1,24 @@
+"""What takes time at its first use, once in the process that workers are forked from.
+
+To be imported there after all other modules.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pyarrow as pa
+
+from ..contract.validation import store_validator
+from ..recording.zarr_v3 import encode
+
+# The first array looks for pandas, whose import takes longer than a short recording.
+pa.array([])
+# The first frame makes a lock, which frames of one thread never take.
+encode(np.zeros(1, np.int16))
+store_validator()
+
+# What the collector would visit in a worker, the worker would have to copy.
+gc.collect()
+gc.freeze()
