@@ -234,7 +234,9 @@ def _run(settings: Settings, reporter: Reporter, stop: Stop, stack: ExitStack) -
         if stop.requested and copy.published is not None and not efforts:
             return _left(copy, destination, started, was_stopped=True)
         reporter.note("publishing")
-        release, publication = _publish(job, plan, copy, outcomes, context, scratch, reporter)
+        release, publication = _publish(
+            job, plan, copy, outcomes, content, context, scratch, reporter
+        )
     return of_release(
         release,
         publication,
@@ -474,6 +476,7 @@ def _publish(
     plan: Plan,
     copy: _Copy,
     outcomes: Mapping[str, Outcome],
+    content: ContentSource,
     context: StoreContext,
     scratch: Path,
     reporter: Reporter,
@@ -493,7 +496,7 @@ def _publish(
             if now.version != copy.version:
                 reporter.note("another run has published meanwhile; merging with it")
                 copy, plan, outcomes = _merged(job, now, outcomes)
-            release = _release(job, plan, outcomes, context)
+            release = _release(job, plan, outcomes, content, context)
             try:
                 return release, publish(
                     release, job.destination, copy.published, copy.version, scratch
@@ -532,7 +535,11 @@ def _was_left(outcome: Outcome) -> bool:
 
 
 def _release(
-    job: _Job, plan: Plan, outcomes: Mapping[str, Outcome], context: StoreContext
+    job: _Job,
+    plan: Plan,
+    outcomes: Mapping[str, Outcome],
+    content: ContentSource,
+    context: StoreContext,
 ) -> Release:
     now = _now()
     return Release(
@@ -544,4 +551,5 @@ def _release(
         recordings=job.recordings,
         outcomes=outcomes,
         accounts=account(job.recordings, outcomes, plan.carry, plan.history, now),
+        content=content,
     )

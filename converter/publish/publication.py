@@ -20,6 +20,7 @@ from ..contract.details import public_detail
 from ..contract.index import Index, Provenance, StoreEntry, encode_index
 from ..contract.manifest import Manifest, ManifestFile, ManifestStore, encode_manifest
 from ..contract.validation import validate_index, validate_manifest
+from ..dataset.content import ContentSource
 from ..dataset.recording import Recording
 from ..storage.destination import Destination, DestinationError
 from ..work.outcome import Converted, Outcome
@@ -28,11 +29,15 @@ from .accounting import Accounts, EventsReference, build_index
 from .events_table import EventsError, EventsFile, write_events
 from .journal import Journal, StaleObjects, read_journal, remove_journal, write_journal
 from .published import Published
+from .recovered_events import recover_events
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What one run publishes: whose copy, of which commit, and every recording's entry."""
+    """What one run publishes: whose copy, of which commit, and every recording's entry.
+
+    `content` is where event rows that were lost can be read anew.
+    """
 
     dataset_id: str
     commit: str
@@ -42,6 +47,7 @@ class Release:
     recordings: Sequence[Recording]
     outcomes: Mapping[str, Outcome]
     accounts: Accounts
+    content: ContentSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +162,16 @@ def _build_events(
     carried = [store for store in release.accounts.stores if store.zarr not in touched]
     spools = [(o.entry.zarr, o.events) for o in converted if o.events is not None]
     try:
-        prior = _prior_events(carried, destination, published, local.parent)
-        return write_events(spools, prior, {store.zarr for store in carried}, local)
-    except (EventsError, DestinationError, OSError, ValueError, MemoryError) as error:
+        try:
+            prior = _prior_events(carried, destination, published, local.parent)
+            return write_events(spools, prior, {store.zarr for store in carried}, local)
+        except (EventsError, DestinationError) as error:
+            recordings = {recording.path: recording for recording in release.recordings}
+            kept = [(store, recordings[store.path]) for store in carried]
+            recovered = recover_events(kept, release.content, local.parent / "recovered")
+            warnings.append(f"event rows are read anew from events.tsv: {public_detail(error)}")
+            return write_events([*spools, *recovered], None, set(), local)
+    except (OSError, ValueError, MemoryError) as error:
         _warn_events(error, warnings)
         return None
 
@@ -193,8 +206,7 @@ def _write_events(local: Path, destination: Destination, warnings: list[str]) ->
 
 def _warn_events(error: Exception, warnings: list[str]) -> None:
     warnings.append(
-        f"events.parquet is not published: {public_detail(error)}; "
-        "a run with --clean builds it anew"
+        f"events.parquet is not published: {public_detail(error)}; the next run builds it anew"
     )
 
 

@@ -17,6 +17,7 @@ from ..contract.events import EventRows
 from ..contract.index import GroupEntry, Sss, StoreEntry, UnitsReport
 from . import views, zarr_v3
 from .attributes import StoreContext, nemar_attributes, root_attributes
+from .event_rows import event_rows
 from .local import LocalRecording
 from .rates import group_names
 from .readers import open_recording
@@ -291,17 +292,5 @@ def _event_rows(
     events, entities = inspection.events, inspection.recording.entities
     if events is None:
         return None
-    return EventRows(
-        store_path=zarr,
-        subject=entities.get("sub"),
-        session=entities.get("ses"),
-        task=entities.get("task"),
-        run=entities.get("run"),
-        onset_s=events.onset,
-        duration_s=events.duration,
-        trial_type=events.trial_type,
-        value=events.value,
-        hed=events.hed,
-        passthrough=events.extra,
-        groups=[(group.name, group.rate, group.n_samples) for group in written],
-    )
+    groups = [_group_entry(group) for group in written]
+    return event_rows(events, zarr, entities, groups)

@@ -26,7 +26,7 @@ REFERENCE = 25_000
 MOST_PLAN_SECONDS, MOST_PUBLISH_SECONDS, MOST_MEMORY = 5.0, 20.0, 1000 * MB
 MOST_GROWTH = 1.25  # of the seconds a recording, from one size to the next
 
-MODULES = ("converter.pipeline", "pyarrow.parquet", "jsonschema")
+MODULES = ("converter.pipeline", "pyarrow.parquet", "jsonschema_rs")
 
 
 @dataclass
@@ -60,6 +60,8 @@ class Publishing:
         """Assemble, validate and write events.parquet, manifest.json and index.json."""
         from converter.contract.addresses import Addresses
         from converter.contract.index import Provenance
+        from converter.dataset.content import ContentSource
+        from converter.dataset.repository import Repository
         from converter.publish.accounting import account
         from converter.publish.publication import Release, publish
         from converter.storage.local_destination import LocalDestination
@@ -74,6 +76,7 @@ class Publishing:
             recordings=self._recordings,
             outcomes=self._outcomes,
             accounts=accounts,
+            content=ContentSource.of(Repository(self.repository)),
         )
         destination = LocalDestination(self.folder / "serving")
         publication = publish(release, destination, None, None, self.folder)

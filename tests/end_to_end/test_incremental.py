@@ -226,19 +226,27 @@ def test_events_follow_their_files(history: History) -> None:
     assert "events_parquet" not in history.index
 
 
-def test_lost_rows_stay_a_warning_until_a_clean_run(history: History) -> None:
+@pytest.mark.parametrize("loss", ["gone", "damaged", "never written"])
+def test_lost_rows_are_read_anew(history: History, loss: str) -> None:
     rows = event_rows(history.serving)
-    (history.serving / "events.parquet").unlink()
-    for change in (lambda: history.record(NEW), lambda: history.remove(NEW)):
-        change()
-        history.commit()
-        summary = history.run().summary
-        assert summary.events_upload_failed
-        assert any("--clean" in warning for warning in summary.warnings)
-        assert "events_parquet" not in history.index
-        assert len(history.entries("stores")) == summary.store_count
-    assert history.run(clean=True).converted == {REST_1, REST_2, NAP_2}
-    assert event_rows(history.serving) == rows
+    file = history.serving / "events.parquet"
+    file.unlink()
+    if loss == "damaged":
+        file.write_bytes(b"PAR1 and nothing else")
+    elif loss == "never written":
+        unsaid = ("events_parquet", "events_row_count")
+        history.write_index({k: v for k, v in history.index.items() if k not in unsaid})
+    history.record(NEW)
+    history.commit()
+    done = history.run()
+    assert done.converted == {NEW}
+    assert not done.summary.events_upload_failed
+    assert any("read anew" in warning for warning in done.summary.warnings)
+    own = [row for row in event_rows(history.serving) if row["store_path"] != zarr_of(NEW)]
+    assert own == rows
+    again = history.run()
+    assert not again.summary.warnings
+    assert [row for row in event_rows(history.serving) if row["store_path"] != zarr_of(NEW)] == rows
 
 
 def test_content_that_arrives_later(history: History) -> None:

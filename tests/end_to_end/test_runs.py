@@ -241,15 +241,14 @@ def test_a_summary_without_a_place_is_found_out_before_the_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_lost_events_file_costs_a_warning_not_the_index(dataset: Path, tmp_path: Path) -> None:
+def test_a_lost_events_file_is_made_anew(dataset: Path, tmp_path: Path) -> None:
     convert_dataset(dataset, dest=tmp_path)
     (tmp_path / ID / "zarr/events.parquet").unlink()
     shutil.rmtree(tmp_path / ID / "zarr/sub-02")
     summary = convert_dataset(dataset, dest=tmp_path)
-    assert summary.events_upload_failed
-    assert any("--clean" in warning for warning in summary.warnings)
-    assert "events_parquet" not in index_of(tmp_path)
-    assert convert_dataset(dataset, dest=tmp_path, clean=True).events_row_count == 2
+    assert not summary.events_upload_failed
+    assert (summary.converted, summary.events_row_count) == (1, 2)
+    assert index_of(tmp_path)["events_row_count"] == 2
 
 
 def test_a_catalog_row_from_a_file_and_one_that_is_gone(dataset: Path, tmp_path: Path) -> None:
