@@ -9,8 +9,9 @@ from typing import Any
 from . import views
 from .local import LocalRecording
 from .rates import RATE_CAPS
-from .signal import SourceFacts
+from .signal import SignalGroup, SourceFacts
 
+MOST_GAPS = 1000  # that are listed
 FORMAT, FORMAT_VERSION = "biosigio-zarr", 2
 ANTI_ALIAS_FILTER = "scipy.signal.resample_poly (zero-phase FIR, Kaiser 5.0)"
 NOTE = "A copy; the BIDS dataset is the reference. Level 0 is the signal, views are for display."
@@ -35,6 +36,7 @@ class StoreContext:
 def root_attributes(
     recording: LocalRecording,
     facts: SourceFacts,
+    groups: Sequence[SignalGroup],
     group_names: Sequence[str],
     context: StoreContext,
 ) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def root_attributes(
             "source_file": recording.path,
             "number_of_signals": facts.header_signals,
             **facts.technical,
+            **_gaps(groups),
         },
         "created_utc": context.created_utc,
         "note": NOTE,
@@ -61,6 +64,18 @@ def root_attributes(
     if facts.separation is not None:
         attributes["sss"] = {"applied": True, **asdict(facts.separation)}
     return attributes
+
+
+def _gaps(groups: Sequence[SignalGroup]) -> dict[str, Any]:
+    """`gaps` as [onset, duration] in seconds, MOST_GAPS at most, and the `gap_count` of all."""
+    fastest = max(groups, key=lambda group: group.rate)
+    if not fastest.gaps:
+        return {}
+    listed = [
+        [float(start / fastest.rate), float((stop - start) / fastest.rate)]
+        for start, stop in fastest.gaps[:MOST_GAPS]
+    ]
+    return {"gaps": listed, "gap_count": len(fastest.gaps)}
 
 
 def nemar_attributes(zarr: str, context: StoreContext, *, derived: bool) -> dict[str, Any]:

@@ -179,13 +179,14 @@ def _write_store(
     """All nodes of the store, the root's metadata last."""
     recording, source = inspection.recording, inspection.source
     modality = recording.modality.upper()
-    names = group_names(modality, [source.groups[index].rate for index in inspection.groups])
+    groups = [source.groups[index] for index in inspection.groups]
+    names = group_names(modality, [group.rate for group in groups])
     written = [
         write_signal_group(source, index, channels, store / name, modality, scratch, threads)
         for name, (index, channels) in zip(names, inspection.channels(), strict=True)
     ]
     _write_events_group(store / "events", inspection.events)
-    attributes = root_attributes(recording, source.facts, names, context)
+    attributes = root_attributes(recording, source.facts, groups, names, context)
     attributes |= _sidecar_attributes(inspection)
     attributes["nemar"] = nemar_attributes(zarr, context, derived=inspection.derived)
     zarr_v3.write_group(store, attributes)

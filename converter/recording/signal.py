@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 # Types whose samples are codes, not a waveform: never filtered, never rescaled.
 DISCRETE_TYPES = frozenset({"TRIG", "SYSCLOCK", "CTRL"})
 
+Gap = tuple[int, int]
+"""Bounds `start:stop`, in samples, of a stretch in which nothing was recorded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
@@ -37,13 +40,15 @@ class SignalGroup:
     """Channels that share one native rate.
 
     `rate` is exact, in Hz; `n_samples` counts samples a channel; reads whose bounds are
-    multiples of `granule` samples cost the format least.
+    multiples of `granule` samples cost the format least. `gaps` lie in order on the timeline of
+    the file, which `n_samples` covers; whatever is read of them is served as a physical 0.
     """
 
     rate: Fraction
     n_samples: int
     channels: tuple[Channel, ...]
     granule: int = 1
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

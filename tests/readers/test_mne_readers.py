@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording, LocalSidecars
 from converter.recording.readers import maxshield, open_recording
-from converter.recording.readers.mne_source import channel_type, check_gaps, reading
+from converter.recording.readers.mne_source import channel_type, reading
 from converter.recording.signal import SignalSource
 
 FIF21 = "sub-21/meg/sub-21_task-rest_meg.fif"
@@ -379,12 +379,6 @@ def test_compressed_fif(real_dataset: Path, tmp_path: Path) -> None:
     )
     file.write_bytes(packed[: len(packed) // 2])
     assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
-
-
-def test_timeline_of_gaps() -> None:
-    check_gaps("a.fif", 100_000, 1_000)
-    with pytest.raises(RecordingError, match=r"a\.fif"):
-        check_gaps("a.fif", 100_001, 1_000)
 
 
 # The other formats: damage and content that is no recording

@@ -1,11 +1,10 @@
-"""The header of EDF, EDF+, BDF and BDF+ files, and the clock of their data records.
+"""The header of EDF, EDF+, BDF and BDF+ files.
 
 Layout after Kemp et al. 1992 (EDF), Kemp and Olivan 2003 (EDF+) and BioSemi (BDF).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -43,9 +42,6 @@ _SIGNAL_FIELDS = {
     "reserved": 32,
 }
 _ANNOTATIONS = frozenset({"edf annotations", "bdf annotations"})
-_ONSET = re.compile(rb"([+-]\d{1,15}(?:\.\d{1,15})?)[\x14\x15]")
-_ONSET_BYTES = 64  # more than the first onset of a record can take
-_ONSET_ROUNDING = Fraction(1, 1000)  # onsets are often printed with three decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,43 +228,3 @@ def _duration(file: SampleFile, cell: bytes) -> Fraction:
 
 def _damaged(file: SampleFile, sentence: str) -> RecordingError:
     return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")
-
-
-def check_continuous(file: SampleFile, header: Header) -> None:
-    """Raise NOT_CONTINUOUS when the records of a discontinuous file leave gaps or overlap.
-
-    Each record's first annotation signal begins with the record's onset. A record counts as
-    following the one before within half a sample of the fastest signal, or the rounding of
-    printed onsets where that is coarser.
-    """
-    clock = next((signal for signal in header.signals if signal.is_annotation), None)
-    if clock is None:
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} is declared discontinuous and has no annotation signal to tell when "
-            "its data records begin.",
-        )
-    fastest = max(signal.samples for signal in header.data_signals)
-    tolerance = max(header.duration / (2 * fastest), _ONSET_ROUNDING)
-    at = header.data_offset + clock.first_sample * header.sample_bytes
-    width = min(_ONSET_BYTES, clock.samples * header.sample_bytes)
-    gaps: list[Fraction] = []
-    expected: Fraction | None = None
-    for record in range(header.n_records):
-        match = _ONSET.match(file.bytes(at + record * header.record_bytes, width))
-        if match is None:
-            raise _damaged(file, f"is declared discontinuous and record {record} has no onset")
-        onset = Fraction(match[1].decode("ascii"))
-        if expected is None or abs(onset - expected) > tolerance:
-            if expected is not None:
-                gaps.append(onset - expected)
-            expected = onset
-        expected += header.duration
-    if gaps:
-        largest = max(gaps, key=abs)
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} is discontinuous: gaps or overlaps at {len(gaps)} of the "
-            f"{header.n_records - 1} steps between its data records, the largest of "
-            f"{float(largest):g} s.",
-        )
