@@ -11,7 +11,7 @@ from .local import LocalRecording
 from .rates import RATE_CAPS
 from .signal import SignalGroup, SourceFacts
 
-MOST_GAPS = 1000  # that are listed
+MOST_LISTED = 1000  # gaps, and segments
 FORMAT, FORMAT_VERSION = "biosigio-zarr", 2
 ANTI_ALIAS_FILTER = "scipy.signal.resample_poly (zero-phase FIR, Kaiser 5.0)"
 NOTE = "A copy; the BIDS dataset is the reference. Level 0 is the signal, views are for display."
@@ -57,6 +57,7 @@ def root_attributes(
             "number_of_signals": facts.header_signals,
             **facts.technical,
             **_gaps(groups),
+            **_segments(facts.joints),
         },
         "created_utc": context.created_utc,
         "note": NOTE,
@@ -67,15 +68,22 @@ def root_attributes(
 
 
 def _gaps(groups: Sequence[SignalGroup]) -> dict[str, Any]:
-    """`gaps` as [onset, duration] in seconds, MOST_GAPS at most, and the `gap_count` of all."""
+    """`gaps` as [onset, duration] in seconds, MOST_LISTED at most, and the `gap_count` of all."""
     fastest = max(groups, key=lambda group: group.rate)
     if not fastest.gaps:
         return {}
     listed = [
         [float(start / fastest.rate), float((stop - start) / fastest.rate)]
-        for start, stop in fastest.gaps[:MOST_GAPS]
+        for start, stop in fastest.gaps[:MOST_LISTED]
     ]
     return {"gaps": listed, "gap_count": len(fastest.gaps)}
+
+
+def _segments(joints: Sequence[float]) -> dict[str, Any]:
+    """`segments`: their onsets in seconds, the first one's left out; bounded as gaps are."""
+    if not joints:
+        return {}
+    return {"segments": list(joints[:MOST_LISTED]), "segment_count": len(joints) + 1}
 
 
 def nemar_attributes(zarr: str, context: StoreContext, *, derived: bool) -> dict[str, Any]:

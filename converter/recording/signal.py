@@ -67,7 +67,8 @@ class SourceFacts:
 
     `header_signals` is the number of signals that the header counts; `omitted` names the
     signals that are no channels of the recording (annotation signals, channels that a
-    reader derives); `technical` holds facts about the file, never about a person.
+    reader derives); `technical` holds facts about the file, never about a person. `joints` are
+    the seconds at which the file goes on after a break that it does not count as time.
     """
 
     format: str
@@ -75,6 +76,7 @@ class SourceFacts:
     omitted: tuple[str, ...] = ()
     technical: Mapping[str, Any] = field(default_factory=dict)
     separation: SpaceSeparation | None = None
+    joints: tuple[float, ...] = ()
 
 
 class SignalSource(Protocol):

@@ -21,6 +21,7 @@ from converter.recording.convert import convert_recording
 from converter.recording.local import LocalRecording
 from converter.recording.readers import open_recording
 from converter.recording.readers.gaps import Timeline, check_gaps
+from tests.readers.test_brainvision import SAMPLES, STEM, header
 from tests.readers.test_edf import Signal, edf_bytes, fails, opened, record, tal
 from tests.readers.test_mne_readers import EGI, copied, failure, open_local
 
@@ -313,3 +314,46 @@ def test_many_gaps_are_counted_and_the_first_listed(tmp_path: Path) -> None:
     metadata = converted(path).attrs["recording_metadata"]
     assert (len(metadata["gaps"]), metadata["gap_count"]) == (1000, 1202)
     assert metadata["gaps"][:2] == [[1.0, 0.5], [2.5, 0.5]]
+
+
+# BrainVision, whose files join their segments.
+
+
+def joined(folder: Path, markers: list[str], **common: str) -> Any:
+    """The metadata of a recording of 20 samples at 1000 Hz with these lines in its markers."""
+    lines = ["Brain Vision Data Exchange Marker File, Version 1.0", "[Marker Infos]", *markers]
+    (folder / f"{STEM}.vmrk").write_bytes("\r\n".join(lines).encode("latin-1"))
+    (folder / f"{STEM}.vhdr").write_text(header(common=common))
+    (folder / f"{STEM}.eeg").write_bytes(np.ascontiguousarray(SAMPLES.T).tobytes())
+    root = converted(folder / f"{STEM}.vhdr")
+    assert root["eeg_250hz"].attrs["n_samples"] == 5
+    return root.attrs["recording_metadata"]
+
+
+def test_brainvision_segments(tmp_path: Path) -> None:
+    segments = [
+        "Mk1=New Segment,,1,1,0,20131113161403794232",
+        "Mk2=Stimulus,New Segment,3,1,0",
+        "; Mk3=New Segment,,4,1,0",
+        "Mk3=New Segment,,18,1,0",
+        "Mk4=New Segment,after a pause \xe4,6,1,0,20131113161503794232",
+        "Mk5=New Segment,,99,1,0",
+        "Mk6=New Segment,,-3,1,0",
+    ]
+    metadata = joined(tmp_path, segments)
+    assert metadata["segments"] == [0.005, 0.017]
+    assert metadata["segment_count"] == 3
+    assert "2013" not in str(metadata)
+    assert "gaps" not in metadata
+
+
+def test_brainvision_of_one_segment(tmp_path: Path, real_dataset: Path) -> None:
+    assert "segments" not in joined(tmp_path, ["Mk1=New Segment,,1,1,0,20131113161403794232"])
+    (tmp_path / f"{STEM}.vmrk").unlink()
+    path = tmp_path / f"{STEM}.vhdr"
+    for name in (f"{STEM}.vmrk", "absent.vmrk", "x" * 300, ""):
+        path.write_text(header(common={"MarkerFile": name}))
+        assert open_local(path).facts.joints == ()
+    # Its second segment begins at the second of 251 samples.
+    real = open_local(real_dataset / "sub-13" / "eeg" / "sub-13_task-rest_eeg.vhdr")
+    assert real.facts.joints == (0.004,)
