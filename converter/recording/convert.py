@@ -93,6 +93,7 @@ def convert_recording(
         written = _write_store(inspection, zarr, store, scratch, context, threads)
     finally:
         source.close()
+    warnings.extend(f"{group.name}: {group.coarse}" for group in written if group.coarse)
     entry = _store_entry(inspection, written, zarr, context)
     return ConvertedRecording(entry, _event_rows(inspection, written, zarr), tuple(warnings))
 
