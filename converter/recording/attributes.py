@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import views
+from . import allowed, views
 from .local import LocalRecording
 from .rates import RATE_CAPS
 from .signal import SignalGroup, SourceFacts
@@ -55,7 +55,7 @@ def root_attributes(
         "recording_metadata": {
             "source_file": recording.path,
             "number_of_signals": facts.header_signals,
-            **facts.technical,
+            **allowed.technical(facts.technical),
             **_gaps(groups),
             **_segments(facts.joints),
         },

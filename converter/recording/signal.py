@@ -67,7 +67,8 @@ class SourceFacts:
 
     `header_signals` is the number of signals that the header counts; `omitted` names the
     signals that are no channels of the recording (annotation signals, channels that a
-    reader derives); `technical` holds facts about the file, never about a person. `joints` are
+    reader derives); `technical` holds facts about the file, of which those are published that
+    `allowed.technical` lets pass. `joints` are
     the seconds at which the file goes on after a break that it does not count as time.
     """
 
