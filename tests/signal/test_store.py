@@ -117,3 +117,17 @@ def test_codes_beside_a_waveform_stay_codes(tmp_path: Path) -> None:
     group = served(tmp_path, Fraction(1000), raw, channels)
     np.testing.assert_array_equal(np.rint(physical(group)[1]), codes[::4])
     assert [c["anti_aliased"] for c in group.attrs["channels"]] == [True, False]
+
+
+@pytest.mark.parametrize("rate", [Fraction("511.7"), Fraction(678.1699829101562)])
+def test_the_last_second_of_an_hour_is_in_its_place(tmp_path: Path, rate: Fraction) -> None:
+    n = round(3600 * rate)
+    raw = np.sin(2 * np.pi * 5 * np.arange(n) / float(rate)).astype(np.float32)[None]
+    group = served(tmp_path, rate, raw, [Channel("c", "EEG", "n/a")])
+    assert group["0"].shape[1] == -(-n * 250 // rate)
+    inside = slice(3599 * 250, 3600 * 250 - 50)
+    scale, offset = (group["0"].attrs[key][0] for key in ("scale", "offset"))
+    got = group["0"][0, inside] * scale + offset
+    # A hundredth of a sample would be off by 1.3e-3; the filter's gain by 1e-3 at most.
+    times = np.arange(inside.start, inside.stop) / 250
+    assert np.abs(got - np.sin(2 * np.pi * 5 * times)).max() < 2e-3
