@@ -139,6 +139,54 @@ def test_any_stretch_of_a_timeline(data: st.DataObject, pieces: list[tuple[int, 
     assert got == expected[start:stop]
 
 
+def test_a_gap_beside_an_electrode_offset(tmp_path: Path) -> None:
+    """260 mV and 512 Hz, of which the filter's ripple would be 34 uV: zeros stay zeros."""
+    gain, offset = 262144 / (1 << 23), round(260_000 * (1 << 23) / 262144)
+    ranges: dict[str, Any] = {"physical": ("-262144", "262143.96875")}
+    ranges |= {"digital": ("-8388608", "8388607")}
+    signals = [Signal("A1", 512, **ranges), Signal("BDF Annotations", 20)]
+    rng = np.random.default_rng(1)
+    records, whole = [], np.zeros((1, 30 * 512))
+    for second in [*range(8), *range(20, 30)]:
+        digits = offset + rng.normal(0, 300, 512).round().astype("<i4")
+        whole[0, second * 512 :][:512] = digits * gain
+        packed = digits.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+        records.append(packed + f"+{second}\x14\x14".encode().ljust(60, b"\0"))
+    path = tmp_path / "sub-01_eeg.bdf"
+    content = edf_bytes(signals, records, reserved="BDF+D", version=b"\xffBIOSEMI")
+    path.write_bytes(content)
+    root = converted(path)
+    assert root.attrs["recording_metadata"]["gaps"] == [[8.0, 12.0]]
+    check(root["eeg_250hz"], resampled(whole, 125, 256))
+    inside = physical(root["eeg_250hz"])[0, 9 * 250 : 19 * 250]
+    assert np.ptp(inside) == 0
+    assert abs(inside[0]) <= root["eeg_250hz"]["0"].attrs["scale"][0] / 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 0, 0, 1, 2, 37, 400]), min_size=1, max_size=12),
+    st.integers(-(10**6), 10**6),
+    st.integers(1, 6),
+)
+def test_gaps_of_whole_samples_are_found_exactly(
+    tmp_path_factory: pytest.TempPathFactory, pauses: list[int], start: int, digits: int
+) -> None:
+    """Records of 10 samples in 1 s, pauses before them counted in samples of 0.1 s."""
+    at, onsets, expected = start, [], []
+    for number, pause in enumerate(pauses):
+        if pause and number:
+            expected.append((at - start, at + pause - start))
+        at += pause if number else 0
+        onsets.append(f"{at / 10:+.{digits}f}")
+        at += 10
+    path = tmp_path_factory.mktemp("clock") / "a_eeg.edf"
+    source = opened(path, _empty(onsets, 10))
+    assert source.groups[0].gaps == tuple(expected)
+    assert source.groups[0].n_samples == at - start
+    source.close()
+
+
 def test_any_stretch_of_a_file(tmp_path: Path) -> None:
     content, parts = discontinuous(["+0", "+1", "+2.5", "+3.5", "+9"], (8, 8, 3))
     source = opened(tmp_path / "a_eeg.edf", content)

@@ -5,6 +5,7 @@ Layout after Kemp et al. 1992 (EDF), Kemp and Olivan 2003 (EDF+) and BioSemi (BD
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -169,7 +170,7 @@ def _family(file: SampleFile, version: bytes, reserved: str) -> str:
         return "BDF"
     if version.strip(b"\0 ") != b"0":
         raise _damaged(
-            file, f"begins with {version!r}, the version field of EDF or BDF was expected"
+            file, f"begins with {_shown(version)}, the version field of EDF or BDF was expected"
         )
     return "BDF" if reserved.upper().startswith(("BDF", "24BIT")) else "EDF"
 
@@ -214,7 +215,7 @@ def _whole(file: SampleFile, cell: bytes, what: str) -> int:
     text = spelling.decode(cell)
     value = spelling.number(text)
     if value is None or value.denominator != 1:
-        raise _damaged(file, f"gives {text!r} as its {what}, a whole number was expected")
+        raise _damaged(file, f"gives {_shown(cell)} as its {what}, a whole number was expected")
     return int(value)
 
 
@@ -222,8 +223,16 @@ def _duration(file: SampleFile, cell: bytes) -> Fraction:
     text = spelling.decode(cell)
     value = spelling.number(text)
     if value is None:
-        raise _damaged(file, f"gives {text!r} as the duration of a data record in seconds")
+        raise _damaged(
+            file, f"gives {_shown(cell)} as the duration of a data record, seconds were expected"
+        )
     return value
+
+
+def _shown(cell: bytes) -> str:
+    """A field for an error: as it is only if it has no word, which might be a person's name."""
+    text = cell.decode("latin-1").strip("\0 ")
+    return repr(text) if re.fullmatch(r"[\d.,+\-]*", text, re.ASCII) else "text"
 
 
 def _damaged(file: SampleFile, sentence: str) -> RecordingError:
