@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import views
+from . import allowed, views
 from .local import LocalRecording
 from .rates import RATE_CAPS
-from .signal import SourceFacts
+from .signal import SignalGroup, SourceFacts
 
+MOST_LISTED = 1000  # gaps, and segments
 FORMAT, FORMAT_VERSION = "biosigio-zarr", 2
 ANTI_ALIAS_FILTER = "scipy.signal.resample_poly (zero-phase FIR, Kaiser 5.0)"
 NOTE = "A copy; the BIDS dataset is the reference. Level 0 is the signal, views are for display."
@@ -35,6 +36,7 @@ class StoreContext:
 def root_attributes(
     recording: LocalRecording,
     facts: SourceFacts,
+    groups: Sequence[SignalGroup],
     group_names: Sequence[str],
     context: StoreContext,
 ) -> dict[str, Any]:
@@ -53,7 +55,9 @@ def root_attributes(
         "recording_metadata": {
             "source_file": recording.path,
             "number_of_signals": facts.header_signals,
-            **facts.technical,
+            **allowed.technical(facts.technical),
+            **_gaps(groups),
+            **_segments(facts.joints),
         },
         "created_utc": context.created_utc,
         "note": NOTE,
@@ -61,6 +65,25 @@ def root_attributes(
     if facts.separation is not None:
         attributes["sss"] = {"applied": True, **asdict(facts.separation)}
     return attributes
+
+
+def _gaps(groups: Sequence[SignalGroup]) -> dict[str, Any]:
+    """`gaps` as [onset, duration] in seconds, MOST_LISTED at most, and the `gap_count` of all."""
+    fastest = max(groups, key=lambda group: group.rate)
+    if not fastest.gaps:
+        return {}
+    listed = [
+        [float(start / fastest.rate), float((stop - start) / fastest.rate)]
+        for start, stop in fastest.gaps[:MOST_LISTED]
+    ]
+    return {"gaps": listed, "gap_count": len(fastest.gaps)}
+
+
+def _segments(joints: Sequence[float]) -> dict[str, Any]:
+    """`segments`: their onsets in seconds, the first one's left out; bounded as gaps are."""
+    if not joints:
+        return {}
+    return {"segments": list(joints[:MOST_LISTED]), "segment_count": len(joints) + 1}
 
 
 def nemar_attributes(zarr: str, context: StoreContext, *, derived: bool) -> dict[str, Any]:

@@ -57,3 +57,7 @@ class Baseline:
         if self._sign is not None:
             out *= self._sign
         return filled
+
+    def fill(self, out: Float32) -> None:
+        """Make relative samples (n_channels, n) a physical 0."""
+        out[...] = self._zero if self._sign is None else self._zero * self._sign

@@ -5,7 +5,7 @@ Knows no git, no network and no other recording. Reads nothing but the files it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from .readers import open_recording
 from .sidecars.channels import ChannelPlan, PlannedChannel, TableStatus, plan_channels
 from .sidecars.electrodes import Electrodes, read_electrodes
 from .sidecars.events import Events, describe, parse_events, trial_types
+from .sidecars.levels import levels
 from .sidecars.metadata import merge_json, power_line_frequency
 from .sidecars.tables import read_table
 from .signal import SignalGroup, SignalSource
@@ -56,6 +57,7 @@ class Inspection:
     unreadable: bool
     frequency: float | None
     events: Events | None
+    events_metadata: Mapping[str, Any]
     electrodes: Electrodes | None
 
     @property
@@ -94,6 +96,7 @@ def convert_recording(
         written = _write_store(inspection, zarr, store, scratch, context, threads)
     finally:
         source.close()
+    warnings.extend(f"{group.name}: {group.coarse}" for group in written if group.coarse)
     entry = _store_entry(inspection, written, zarr, context)
     return ConvertedRecording(entry, _event_rows(inspection, written, zarr), tuple(warnings))
 
@@ -112,6 +115,8 @@ def _inspect(recording: LocalRecording, source: SignalSource, warnings: list[str
         _check_channel_count(recording, source, plan)
     metadata = merge_json([path.read_bytes() for path in sidecars.json])
     warnings.extend(f"JSON sidecars: {text}" for text in metadata.warnings)
+    of_events = merge_json([path.read_bytes() for path in sidecars.events_json])
+    warnings.extend(f"events.json: {text}" for text in of_events.warnings)
     if plan.table_status in (TableStatus.NO_NAMES, TableStatus.NO_MATCH):
         warnings.append("channels.tsv names no channel of the file; units and types are the file's")
     coordsystem = sidecars.coordsystem.read_bytes() if sidecars.coordsystem else None
@@ -128,6 +133,7 @@ def _inspect(recording: LocalRecording, source: SignalSource, warnings: list[str
         unreadable=sidecars.channels is not None and table is None,
         frequency=power_line_frequency(metadata.values),
         events=_parsed(sidecars.events, parse_events, warnings),
+        events_metadata=of_events.values,
         electrodes=electrodes,
     )
 
@@ -180,21 +186,25 @@ def _write_store(
     """All nodes of the store, the root's metadata last."""
     recording, source = inspection.recording, inspection.source
     modality = recording.modality.upper()
-    names = group_names(modality, [source.groups[index].rate for index in inspection.groups])
+    groups = [source.groups[index] for index in inspection.groups]
+    names = group_names(modality, [group.rate for group in groups])
     written = [
         write_signal_group(source, index, channels, store / name, modality, scratch, threads)
         for name, (index, channels) in zip(names, inspection.channels(), strict=True)
     ]
-    _write_events_group(store / "events", inspection.events)
-    attributes = root_attributes(recording, source.facts, names, context)
+    _write_events_group(store / "events", inspection.events, inspection.events_metadata)
+    attributes = root_attributes(recording, source.facts, groups, names, context)
     attributes |= _sidecar_attributes(inspection)
     attributes["nemar"] = nemar_attributes(zarr, context, derived=inspection.derived)
     zarr_v3.write_group(store, attributes)
     return written
 
 
-def _write_events_group(path: Path, events: Events | None) -> None:
-    """Events with a known onset, in order of onset, as parallel arrays and a label map."""
+def _write_events_group(path: Path, events: Events | None, metadata: Mapping[str, Any]) -> None:
+    """Events with a known onset, in order of onset, as parallel arrays and a label map.
+
+    `metadata` is the merged events.json, which says what the labels mean.
+    """
     rows: list[int] = []
     onset: list[float] = []
     for row in events.order() if events is not None else ():
@@ -204,7 +214,12 @@ def _write_events_group(path: Path, events: Events | None) -> None:
             onset.append(seconds)
     codes, label_map = ([], {}) if events is None else describe(events, rows)
     duration = [] if events is None else [events.duration[row] or 0.0 for row in rows]
-    zarr_v3.write_group(path, {"label_map": label_map, "n_events": len(rows)})
+    attributes: dict[str, Any] = {"label_map": label_map, "n_events": len(rows)}
+    if events is not None:
+        meanings = levels(events, rows, metadata)
+        named = {"value_descriptions": meanings.descriptions, "value_hed": meanings.hed}
+        attributes |= {name: texts for name, texts in named.items() if texts}
+    zarr_v3.write_group(path, attributes)
     if not rows:
         return
     zarr_v3.write_vector(path / "onset", "f8", onset)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import views
+from . import allowed, views
 from .quantise import Float64
 from .rates import CHUNK_SECONDS, SHARD_SECONDS, Geometry
 from .sidecars.channels import PlannedChannel
@@ -73,7 +73,7 @@ def _of_channel(
         "channel_type": channel.type,
         "modality": facts.modality,
         "unit": channel.unit,
-        "prefilter": channel.prefilter,
+        "prefilter": allowed.prefilter(channel.prefilter),
         "original_rate": float(facts.native_rate),
         "target_rate": float(facts.rate),
         "anti_aliased": facts.rate != facts.native_rate and not channel.discrete,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from .baseline import Baseline
 from .quantise import Float32
 from .sidecars.channels import PlannedChannel
-from .signal import SignalSource
+from .signal import Gap, SignalSource
 
 
 class NativeSignal:
@@ -54,6 +55,22 @@ class NativeSignal:
         self._held = np.empty((len(kept), width + raw.shape[1]), np.float32)
         self._held[:, :width] = kept
         filled = self.baseline.relative(raw, self._held[:, width:])
+        for gap in self._gaps(raw.shape[1]):
+            self.baseline.fill(self._held[:, width:][:, gap])
+            if filled is not None:
+                filled[:, gap] = False
         if filled is not None:
             self.nonfinite += filled.sum(axis=1)
         self._base, self._received = start, self._received + raw.shape[1]
+
+    def _gaps(self, n: int) -> Iterator[slice]:
+        """Gaps among the `n` samples that follow those received, counted from there."""
+        gaps, first, last = self._group.gaps, self._received, self._received + n
+        for start, stop in gaps[bisect_right(gaps, first, key=_end) :]:
+            if start >= last:
+                break
+            yield slice(max(start - first, 0), min(stop - first, n))
+
+
+def _end(gap: Gap) -> int:
+    return gap[1]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .native import NativeSignal
+from .noise import LOOKS, Coarse, Look, coarse, looks
 from .ordered import Workers
 from .quantise import Float32, Quantiser, Range
 from .rates import Geometry
@@ -32,6 +33,7 @@ class _Window:
     last: int
     start: int
     samples: Float32
+    n_looks: int
 
 
 class ServedSignal:
@@ -60,6 +62,7 @@ class ServedSignal:
         baseline = self._native.baseline
         self._constant = baseline.constant / baseline.gain  # in relative units
         self._limits = Range(len(channels))
+        self._looks: list[Look] = []
         self._scratch = TemporaryFile(dir=folder)
 
     def __enter__(self) -> ServedSignal:
@@ -79,11 +82,18 @@ class ServedSignal:
         baseline = self._native.baseline
         return Quantiser(self._limits, baseline.gain, baseline.constant)
 
+    @property
+    def coarse(self) -> list[Coarse]:
+        """Channels that are stored in steps coarser than their noise, the worst first."""
+        found = coarse(self._looks, self._native.baseline.gain, self.quantiser.scale)
+        return [channel for channel in found if not self.discrete[channel.row]]
+
     def fill(self, workers: Workers) -> None:
         """Read the source, and bring it to its served rate piece by piece."""
-        for samples, limits in workers.in_order(self._served, self._windows()):
+        for samples, limits, seen in workers.in_order(self._served, self._windows()):
             self._scratch.write(np.ascontiguousarray(samples).data)
             self._limits.join(limits)
+            self._looks += seen
 
     def chunks(self) -> Iterator[list[Float32]]:
         """The samples again, chunk by chunk, each in parts that follow one another."""
@@ -115,20 +125,26 @@ class ServedSignal:
             yield first, min(first + step, self._geometry.n_samples)
 
     def _windows(self) -> Iterator[_Window]:
-        for first, last in self._pieces():
+        pieces = list(self._pieces())
+        apart, n_looks = -(-len(pieces) // LOOKS), -(-LOOKS // len(pieces))
+        for number, (first, last) in enumerate(pieces):
             start, stop = first, last
             if self._resampler is not None:
                 start, stop = self._resampler.inputs(first, last)
-            yield _Window(first, last, start, self._native.window(start, stop))
+            samples = self._native.window(start, stop)
+            yield _Window(first, last, start, samples, 0 if number % apart else n_looks)
 
-    def _served(self, window: _Window) -> tuple[Float32, Range]:
-        """Served samples and their range; calls for several windows may run side by side."""
+    def _served(self, window: _Window) -> tuple[Float32, Range, list[Look]]:
+        """Served samples, their range, and what is seen of their noise.
+
+        Calls for several windows may run side by side.
+        """
         served = window.samples
         if self._resampler is not None:
             served = self._resampled(window, self._resampler)
         limits = Range(len(served))
         limits.include(served)
-        return served, limits
+        return served, limits, looks(window.samples, served, window.n_looks)
 
     def _resampled(self, window: _Window, resampler: Resampler) -> Float32:
         native, first, last = window.samples, window.first, window.last

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 # Types whose samples are codes, not a waveform: never filtered, never rescaled.
 DISCRETE_TYPES = frozenset({"TRIG", "SYSCLOCK", "CTRL"})
 
+Gap = tuple[int, int]
+"""Bounds `start:stop`, in samples, of a stretch in which nothing was recorded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
@@ -37,13 +40,15 @@ class SignalGroup:
     """Channels that share one native rate.
 
     `rate` is exact, in Hz; `n_samples` counts samples a channel; reads whose bounds are
-    multiples of `granule` samples cost the format least.
+    multiples of `granule` samples cost the format least. `gaps` lie in order on the timeline of
+    the file, which `n_samples` covers; whatever is read of them is served as a physical 0.
     """
 
     rate: Fraction
     n_samples: int
     channels: tuple[Channel, ...]
     granule: int = 1
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,9 @@ class SourceFacts:
 
     `header_signals` is the number of signals that the header counts; `omitted` names the
     signals that are no channels of the recording (annotation signals, channels that a
-    reader derives); `technical` holds facts about the file, never about a person.
+    reader derives); `technical` holds facts about the file, of which those are published that
+    `allowed.technical` lets pass. `joints` are
+    the seconds at which the file goes on after a break that it does not count as time.
     """
 
     format: str
@@ -70,6 +77,7 @@ class SourceFacts:
     omitted: tuple[str, ...] = ()
     technical: Mapping[str, Any] = field(default_factory=dict)
     separation: SpaceSeparation | None = None
+    joints: tuple[float, ...] = ()
 
 
 class SignalSource(Protocol):

@@ -17,6 +17,7 @@ import numpy as np
 from ..contract.codes import FailureCode, RecordingError
 from . import group_attributes, views, zarr_v3
 from .group_attributes import GroupFacts
+from .noise import Coarse
 from .ordered import Workers
 from .quantise import Float32, Int16, Quantiser
 from .rates import Geometry, served_rate
@@ -28,7 +29,10 @@ from .signal import SignalSource
 
 @dataclass(frozen=True, slots=True)
 class WrittenGroup:
-    """One channel group of a finished store; rates in Hz."""
+    """One channel group of a finished store; rates in Hz.
+
+    `coarse` says which channels are stored in steps coarser than their noise, if any are.
+    """
 
     name: str
     modality: str
@@ -39,6 +43,7 @@ class WrittenGroup:
     n_view_levels: int
     chunk_samples: int
     shard_samples: int
+    coarse: str | None = None
 
 
 def write_signal_group(
@@ -79,6 +84,7 @@ def write_signal_group(
             nonfinite=served.nonfinite,
         )
         zarr_v3.write_group(path, group_attributes.of_group(facts))
+        coarse = served.coarse
         _write_arrays(path, facts, quantiser, served.chunks(), workers)
     return WrittenGroup(
         name=path.name,
@@ -90,6 +96,17 @@ def write_signal_group(
         n_view_levels=len(views.level_lengths(geometry.n_samples)),
         chunk_samples=geometry.chunk,
         shard_samples=geometry.shard,
+        coarse=_sentence(coarse, channels) if coarse else None,
+    )
+
+
+def _sentence(coarse: Sequence[Coarse], channels: Sequence[PlannedChannel]) -> str:
+    worst = coarse[0]
+    label, unit = channels[worst.row].label[:60], channels[worst.row].unit[:20]
+    return (
+        f"{len(coarse)} of {len(channels)} channels are stored in steps coarser than their noise, "
+        f"{label!r} most: steps of {worst.step:.3g} {unit}, noise of {worst.noise:.3g} {unit} "
+        "(the spread of differences between neighbouring samples)"
     )
 
 

@@ -44,20 +44,39 @@ def _by_spelling(spellings: dict[str, tuple[str, ...]]) -> dict[str, str]:
     return {text: base for base, texts in spellings.items() for text in texts}
 
 
-# Symbols are case-sensitive, but a lone "v" can mean nothing but volt.
-_PREFIXED = _by_spelling(
-    {
-        "V": ("V", "v"),
-        "Ohm": ("Ω", "Ohm", "ohm", "OHM"),
-        "deg": ("deg",),
-        "deg/s": ("deg/s",),
-        "m/s^2": ("m/s^2", "m/s2", "m/s/s"),
+_PER_SECOND = ("/s", "/sec")
+_PER_SECOND_SQUARED = ("/s^2", "/s2", "/s/s", "/s**2", "/sec^2", "/sec2")
+
+
+def _rates(symbol: str, *spellings: str) -> dict[str, tuple[str, ...]]:
+    """A quantity's first and second derivative by time."""
+    return {
+        f"{symbol}/s": tuple(name + per for name in spellings for per in _PER_SECOND),
+        f"{symbol}/s^2": tuple(name + per for name in spellings for per in _PER_SECOND_SQUARED),
     }
-    | {base: (base,) for base in ("T", "T/m", "T/cm", "T/mm", "S", "g", "m", "rad", "rad/s")}
-    | {base: (base,) for base in ("Pa", "lx", "Hz", "s", "N", "W")}
+
+
+# Symbols that take a prefix: all of the specification's, and what is measured in them by time or
+# by length. They are case-sensitive, but a lone "v" can mean nothing but volt.
+_PREFIXED = _by_spelling(
+    {base: (base,) for base in ("m", "g", "s", "A", "K", "mol", "cd", "rad", "sr", "Hz", "N")}
+    | {base: (base,) for base in ("Pa", "J", "W", "C", "F", "S", "Wb", "T", "H", "lm", "lx")}
+    | {base: (base,) for base in ("Bq", "Gy", "Sv", "kat", "deg")}
+    | {base: (base,) for base in ("T/m", "T/cm", "T/mm")}
+    | {"V": ("V", "v"), "Ohm": ("Ω", "Ohm", "ohm", "OHM"), "L": ("L", "l")}
+    | {"Am": ("Am", "A.m", "A*m", "A·m")}
+    | _rates("m", "m")
+    | _rates("rad", "rad")
+    | _rates("deg", "deg")
 )
 _UNPREFIXED = _by_spelling(
-    {"deg": ("°",), "deg/s": ("°/s",), "°C": ("°C", "oC", "degC", "C°"), "Hz": ("hz", "HZ")}
+    {
+        "deg": ("°",),
+        "°C": ("°C", "oC", "degC", "C°"),
+        "Hz": ("hz", "HZ"),
+        "dB": ("dB", "db", "DB"),
+    }
+    | _rates("deg", "°")
 )
 # Whole words in any case, with or without a plural s, after a prefix's name or none.
 _NAMES = _by_spelling(
@@ -68,33 +87,54 @@ _NAMES = _by_spelling(
         "Ohm": ("ohm",),
         "g": ("gram",),
         "m": ("meter", "metre"),
+        "L": ("liter", "litre"),
         "rad": ("radian",),
+        "sr": ("steradian",),
         "deg": ("degree",),
         "Pa": ("pascal",),
         "lx": ("lux",),
+        "lm": ("lumen",),
+        "cd": ("candela",),
         "Hz": ("hertz",),
         "s": ("second", "sec"),
         "N": ("newton",),
+        "J": ("joule",),
         "W": ("watt",),
+        "A": ("ampere", "amp"),
+        "K": ("kelvin",),
+        "mol": ("mole",),
+        "C": ("coulomb",),
+        "F": ("farad",),
+        "H": ("henry",),
+        "Wb": ("weber",),
+        "Bq": ("becquerel",),
+        "Gy": ("gray",),
+        "Sv": ("sievert",),
+        "kat": ("katal",),
     }
 )
 _PHRASES = _by_spelling(
     {
-        "°C": ("celsius", "degree celsius", "degrees celsius", "deg c"),
+        "°C": ("celsius", "degree celsius", "degrees celsius", "deg c", "deg. c"),
         "a.u.": (
             "a.u.",
             "a.u",
             "au",
             "arb. unit",
             "arb. units",
+            "arbitrary",
             "arbitrary unit",
             "arbitrary units",
         ),
-        "%": ("%", "percent"),
-        "bpm": ("bpm", "beats per minute"),
+        "%": ("%", "percent", "per cent", "pct"),
+        "bpm": ("bpm", "beats per minute", "beats/min"),
+        "dB": ("decibel", "decibels"),
+        "pixel": ("pixel", "pixels", "px"),
         "n/a": ("n/a",),
     }
 )
+# "C" is the coulomb; software of amplifiers means the degree by it.
+_SAME = frozenset({("C", "°C"), ("°C", "C")})
 # UTF-8 read as Windows-1252 or Latin-1.
 _MANGLED = {"Âµ": "µ", "Î¼": "μ", "Î©": "Ω", "â„¦": "Ω", "Â°": "°", "Â²": "²"}
 _WORD = re.compile(
@@ -102,7 +142,7 @@ _WORD = re.compile(
 )
 _WORD_AND_V = re.compile(rf"(?P<word>{'|'.join(_PREFIX_NAMES)})v", re.IGNORECASE | re.ASCII)
 _SYMBOL_AND_WORD = re.compile(
-    rf"(?P<prefix>{'|'.join(filter(None, _EXPONENTS))})(?P<base>(?i:volt|tesla|ohm|siemens))s?",
+    rf"(?P<prefix>{'|'.join(filter(None, _EXPONENTS))})(?P<base>(?i:{'|'.join(_NAMES)}))s?",
     re.ASCII,
 )
 
@@ -156,10 +196,14 @@ def conversion(from_unit: str, to_unit: str) -> float | None:
     """The factor that turns values in `from_unit` into values in `to_unit`.
 
     A power of ten, correctly rounded; None when one of them is no known unit or they
-    measure different things.
+    measure different things. A lone C may be a degree Celsius.
     """
     source, target = parse_unit(from_unit), parse_unit(to_unit)
-    if source is None or target is None or source.quantity != target.quantity:
+    if source is None or target is None:
+        return None
+    if (str(source), str(target)) in _SAME:
+        return 1.0
+    if source.quantity != target.quantity:
         return None
     return float(f"1e{source.exponent - target.exponent}")
 

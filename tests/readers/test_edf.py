@@ -347,34 +347,6 @@ def test_a_symlinked_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole(opened(link)), [[0, 1, 2, 3]])
 
 
-# Discontinuity.
-
-
-def _discontinuous(onsets: list[str]) -> bytes:
-    signals = [Signal("Fp1", 1000), Signal("EDF Annotations", 30)]
-    records = [record(np.zeros(1000)) + tal(onset, 30) for onset in onsets]
-    return edf_bytes(signals, records, reserved="EDF+D", duration="1")
-
-
-def test_discontinuous_by_name_only(tmp_path: Path) -> None:
-    source = opened(tmp_path / "a_eeg.edf", _discontinuous(["+0.25", "+1.25", "+2.2504"]))
-    assert source.groups[0].n_samples == 3000
-    assert source.facts.format == "EDF+"
-
-
-@pytest.mark.parametrize(
-    ("onsets", "sentence"),
-    [
-        (["+0", "+1", "+5.5", "+6.5", "+7.6"], "at 2 of the 4 steps .* largest of 3.5 s"),
-        (["+0", "+0.5"], "at 1 of the 1 steps .* of -0.5 s"),
-    ],
-)
-def test_gaps(tmp_path: Path, onsets: list[str], sentence: str) -> None:
-    with pytest.raises(RecordingError, match=sentence) as caught:
-        opened(tmp_path / "a_eeg.edf", _discontinuous(onsets))
-    assert caught.value.code is FailureCode.NOT_CONTINUOUS
-
-
 # Headers that lie.
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,52 @@ def test_codes_beside_a_waveform_stay_codes(tmp_path: Path) -> None:
     group = served(tmp_path, Fraction(1000), raw, channels)
     np.testing.assert_array_equal(np.rint(physical(group)[1]), codes[::4])
     assert [c["anti_aliased"] for c in group.attrs["channels"]] == [True, False]
+
+
+@pytest.mark.parametrize("rate", [Fraction("511.7"), Fraction(678.1699829101562)])
+def test_the_last_second_of_an_hour_is_in_its_place(tmp_path: Path, rate: Fraction) -> None:
+    n = round(3600 * rate)
+    raw = np.sin(2 * np.pi * 5 * np.arange(n) / float(rate)).astype(np.float32)[None]
+    group = served(tmp_path, rate, raw, [Channel("c", "EEG", "n/a")])
+    assert group["0"].shape[1] == -(-n * 250 // rate)
+    inside = slice(3599 * 250, 3600 * 250 - 50)
+    scale, offset = (group["0"].attrs[key][0] for key in ("scale", "offset"))
+    got = group["0"][0, inside] * scale + offset
+    # A hundredth of a sample would be off by 1.3e-3; the filter's gain by 1e-3 at most.
+    times = np.arange(inside.start, inside.stop) / 250
+    assert np.abs(got - np.sin(2 * np.pi * 5 * times)).max() < 2e-3
+
+
+@given(
+    bounds=st.lists(st.integers(0, 2500), min_size=2, max_size=8, unique=True),
+    rate=st.sampled_from([250, 512, 1000]),
+    junk=st.sampled_from([0.0, np.nan, 1e35, -12345.0]),
+)
+@settings(max_examples=30, deadline=None)
+def test_whatever_is_read_of_a_gap_is_a_physical_0(
+    tmp_path_factory: pytest.TempPathFactory, bounds: list[int], rate: int, junk: float
+) -> None:
+    edges = sorted(bounds)[: len(bounds) // 2 * 2]
+    gaps = tuple(zip(edges[::2], edges[1::2], strict=True))
+    raw = np.random.default_rng(len(bounds)).normal(size=(3, 2500)) * 300 + 9000
+    raw[2] = np.rint(raw[2])
+    gain, offset = np.array([[0.5], [-2.0], [1.0]]), np.array([[7.0], [-40_000.0], [0.0]])
+    whole = raw * gain + offset
+    for start, stop in gaps:
+        raw[:, start:stop] = junk
+        whole[:, start:stop] = 0
+    channels = [Channel("a", "EEG", "n/a", 0.5, 7.0), Channel("b", "EEG", "n/a", -2.0, -40_000.0)]
+    channels.append(Channel("t", "TRIG", "n/a", discrete=True))
+    source = ArraySource(Fraction(rate), raw, channels)
+    source.groups = (replace(source.groups[0], gaps=gaps),)
+    folder = tmp_path_factory.mktemp("gaps")
+    plan = plan_channels(channels, None)
+    write_signal_group(source, 0, plan.channels, folder / "g", "EEG", folder)
+    group = zarr.open_group(folder / "g", mode="r")
+    ratio = Fraction(250, rate)
+    expected = resample_poly(whole, ratio.numerator, ratio.denominator, axis=1, padtype="edge")
+    nearest = np.floor(np.arange(expected.shape[1]) * rate / 250 + 0.5).astype(int)
+    expected[2] = whole[2, np.minimum(nearest, 2499)]
+    steps = np.array(group["0"].attrs["scale"])
+    assert (np.abs(physical(group) - expected).max(axis=1) <= 0.51 * steps + 0.01).all()
+    assert not any("nonfinite_samples" in channel for channel in group.attrs["channels"])

@@ -1,7 +1,7 @@
 """BrainVision: a text header (.vhdr, .ahdr) and a binary file of samples.
 
-Layout after the BrainVision Core Data Format, versions 1 and 2. Markers are not read: a BIDS
-dataset has its events in events.tsv.
+Layout after the BrainVision Core Data Format, versions 1 and 2. Of the markers only those of
+segments are read: a BIDS dataset has its events in events.tsv.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from converter.recording.readers.binary import (
     VectorizedFile,
     check_bounds,
 )
+from converter.recording.readers.brainvision_markers import joints
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
 
@@ -45,6 +46,7 @@ class Header:
 
     name: str
     data_file: str
+    marker_file: str
     n_channels: int
     rate: Fraction
     dtype: str
@@ -128,6 +130,7 @@ def read_header(path: Path, modality: str) -> Header:
     return Header(
         name=path.name,
         data_file=common.get("datafile", ""),
+        marker_file=common.get("markerfile", ""),
         n_channels=n_channels,
         rate=_rate(interval),
         dtype=(">" if big_endian else "<") + _DTYPES[binary_format],
@@ -248,6 +251,7 @@ class BrainVisionSource:
         file = SampleFile(_data_file(path, header))
         try:
             n_samples = _n_samples(file, header)
+            segments = joints(path, header.marker_file.replace("$b", path.stem), n_samples)
         except BaseException:
             file.close()
             raise
@@ -266,6 +270,7 @@ class BrainVisionSource:
                 "binary_format": np.dtype(header.dtype).name,
                 "data_orientation": "VECTORIZED" if header.vectorized else "MULTIPLEXED",
             },
+            joints=tuple(float(sample / header.rate) for sample in segments),
         )
 
     def read(self, group: int, start: int, stop: int) -> NDArray[Any]:

@@ -40,7 +40,10 @@ def refuse_directories(header: Path, reference: str) -> None:
 
 
 def named_file(header: Path, reference: str) -> Path:
-    """The file called `reference` beside `header`; CORRUPT_OR_TRUNCATED when there is none."""
+    """The file called `reference` beside `header`; CORRUPT_OR_TRUNCATED when there is none.
+
+    The error does not quote the name: recorders ask for one, and are given the patient's.
+    """
     refuse_directories(header, reference)
     named = header.with_name(reference)
     try:
@@ -50,7 +53,7 @@ def named_file(header: Path, reference: str) -> Path:
     if not found:
         raise RecordingError(
             FailureCode.CORRUPT_OR_TRUNCATED,
-            f"{header.name} has its samples in {reference[:100]!r}, "
-            "and neither that file nor one of the header's own stem is beside it.",
+            f"{header.name} names a file of samples, and neither that file nor one of the "
+            "header's own stem is beside it.",
         )
     return named

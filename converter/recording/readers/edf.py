@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import PIECE_BYTES, SampleFile, Scratch, check_bounds
-from converter.recording.readers.edf_header import Signal, check_continuous, read_header
+from converter.recording.readers.edf_clock import CONTINUOUS, Clock, read_clock
+from converter.recording.readers.edf_header import Header, Signal, read_header
+from converter.recording.readers.gaps import Timeline, check_gaps
 from converter.recording.signal import (
     Channel,
     SignalGroup,
@@ -86,6 +88,20 @@ def _runs(signals: Sequence[Signal]) -> list[_Run]:
     return runs
 
 
+def _timelines(name: str, header: Header, clock: Clock) -> tuple[dict[int, Timeline], float]:
+    """The timeline of the signals of each number of samples in a record.
+
+    Beside them: how many seconds a record is off its onset at most, at the finest of them.
+    """
+    timelines: dict[int, Timeline] = {}
+    error = 0.0
+    for spr in sorted({signal.samples for signal in header.data_signals}):
+        gaps, error = clock.layout(spr, float(header.duration))
+        timelines[spr] = Timeline(spr * header.n_records, gaps)
+        check_gaps(name, timelines[spr].n_samples, spr * header.n_records)
+    return timelines, error
+
+
 class EdfSource:
     """An open EDF or BDF file: one group per native rate, samples as int16 or int32.
 
@@ -99,19 +115,19 @@ class EdfSource:
     def __init__(self, path: Path, modality: str) -> None:
         self._file = SampleFile(path)
         try:
-            self.header = read_header(self._file)
-            if self.header.discontinuous:
-                check_continuous(self._file, self.header)
+            self.header = header = read_header(self._file)
+            clock = read_clock(self._file, header) if header.discontinuous else CONTINUOUS
+            self._timelines, error = _timelines(path.name, header, clock)
         except BaseException:
             self.close()
             raise
-        header = self.header
         self._record_samples = header.record_samples
         self._long_records = header.record_bytes > LONG_RECORD_BYTES
         self._records_at_once = max(1, PIECE_BYTES // header.record_bytes)
         self._out_is_24_bit = header.sample_bytes == 3
         self._bytes = Scratch(np.uint8)
         self._out = Scratch(np.int32 if self._out_is_24_bit else np.int16)
+        self._joined = Scratch(self._out.dtype)
         signals = header.data_signals
         labels = distinct_labels(
             signal.label or f"signal {index + 1}" for index, signal in enumerate(signals)
@@ -125,9 +141,10 @@ class EdfSource:
             groups.append(
                 SignalGroup(
                     rate=rate,
-                    n_samples=spr * header.n_records,
+                    n_samples=self._timelines[spr].n_samples,
                     channels=tuple(_channel(signals[i], labels[i], modality) for i in members),
                     granule=1 if self._long_records else spr,
+                    gaps=self._timelines[spr].gaps,
                 )
             )
         self._runs = [_runs(members) for members in self._members]
@@ -136,19 +153,33 @@ class EdfSource:
             [row for row, ch in enumerate(group.channels) if ch.discrete and self._out_is_24_bit]
             for group in groups
         ]
+        technical = {"data_records": header.n_records, "record_duration_s": float(header.duration)}
+        if header.discontinuous:
+            technical["record_onset_error_s"] = round(error, 6)
         self.facts = SourceFacts(
             format=header.format,
             header_signals=len(header.signals),
             omitted=tuple(signal.label for signal in header.signals if signal.is_annotation),
-            technical={
-                "data_records": header.n_records,
-                "record_duration_s": float(header.duration),
-            },
+            technical=technical,
         )
 
     def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
-        """Samples `start:stop` of a group as (n_channels, stop - start), int16 or int32."""
+        """Samples `start:stop` of a group as (n_channels, stop - start), int16 or int32.
+
+        Gaps are stored zeros.
+        """
         check_bounds(start, stop, self.groups[group].n_samples)
+        if not self.groups[group].gaps:
+            return self._recorded(group, start, stop)
+        out = self._joined.array(len(self._members[group]), stop - start)
+        out[...] = 0
+        timeline = self._timelines[self._members[group][0].samples]
+        for at, first, last in timeline.recorded(start, stop):
+            out[:, at : at + last - first] = self._recorded(group, first, last)
+        return out
+
+    def _recorded(self, group: int, start: int, stop: int) -> NDArray[Any]:
+        """Recorded samples `start:stop`, gaps not counted."""
         spr = self._members[group][0].samples
         if self._long_records:
             out = self._out.array(len(self._members[group]), stop - start)
@@ -217,6 +248,7 @@ def open_edf(recording: LocalRecording) -> EdfSource:
     """Open an EDF, EDF+, BDF or BDF+ file; its content tells which.
 
     Raises RecordingError: CORRUPT_OR_TRUNCATED on a header that cannot be or that the file
-    does not hold, EMPTY_RECORDING without signals, NOT_CONTINUOUS on gaps between records.
+    does not hold, EMPTY_RECORDING without signals, NOT_CONTINUOUS on records that overlap,
+    FILE_READ_ERROR on records with almost nothing but gaps between them.
     """
     return EdfSource(recording.file, recording.modality)

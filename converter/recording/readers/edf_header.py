@@ -1,4 +1,4 @@
-"""The header of EDF, EDF+, BDF and BDF+ files, and the clock of their data records.
+"""The header of EDF, EDF+, BDF and BDF+ files.
 
 Layout after Kemp et al. 1992 (EDF), Kemp and Olivan 2003 (EDF+) and BioSemi (BDF).
 """
@@ -43,9 +43,6 @@ _SIGNAL_FIELDS = {
     "reserved": 32,
 }
 _ANNOTATIONS = frozenset({"edf annotations", "bdf annotations"})
-_ONSET = re.compile(rb"([+-]\d{1,15}(?:\.\d{1,15})?)[\x14\x15]")
-_ONSET_BYTES = 64  # more than the first onset of a record can take
-_ONSET_ROUNDING = Fraction(1, 1000)  # onsets are often printed with three decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +170,7 @@ def _family(file: SampleFile, version: bytes, reserved: str) -> str:
         return "BDF"
     if version.strip(b"\0 ") != b"0":
         raise _damaged(
-            file, f"begins with {version!r}, the version field of EDF or BDF was expected"
+            file, f"begins with {_shown(version)}, the version field of EDF or BDF was expected"
         )
     return "BDF" if reserved.upper().startswith(("BDF", "24BIT")) else "EDF"
 
@@ -218,7 +215,7 @@ def _whole(file: SampleFile, cell: bytes, what: str) -> int:
     text = spelling.decode(cell)
     value = spelling.number(text)
     if value is None or value.denominator != 1:
-        raise _damaged(file, f"gives {text!r} as its {what}, a whole number was expected")
+        raise _damaged(file, f"gives {_shown(cell)} as its {what}, a whole number was expected")
     return int(value)
 
 
@@ -226,49 +223,17 @@ def _duration(file: SampleFile, cell: bytes) -> Fraction:
     text = spelling.decode(cell)
     value = spelling.number(text)
     if value is None:
-        raise _damaged(file, f"gives {text!r} as the duration of a data record in seconds")
+        raise _damaged(
+            file, f"gives {_shown(cell)} as the duration of a data record, seconds were expected"
+        )
     return value
+
+
+def _shown(cell: bytes) -> str:
+    """A field for an error: as it is only if it has no word, which might be a person's name."""
+    text = cell.decode("latin-1").strip("\0 ")
+    return repr(text) if re.fullmatch(r"[\d.,+\-]*", text, re.ASCII) else "text"
 
 
 def _damaged(file: SampleFile, sentence: str) -> RecordingError:
     return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")
-
-
-def check_continuous(file: SampleFile, header: Header) -> None:
-    """Raise NOT_CONTINUOUS when the records of a discontinuous file leave gaps or overlap.
-
-    Each record's first annotation signal begins with the record's onset. A record counts as
-    following the one before within half a sample of the fastest signal, or the rounding of
-    printed onsets where that is coarser.
-    """
-    clock = next((signal for signal in header.signals if signal.is_annotation), None)
-    if clock is None:
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} is declared discontinuous and has no annotation signal to tell when "
-            "its data records begin.",
-        )
-    fastest = max(signal.samples for signal in header.data_signals)
-    tolerance = max(header.duration / (2 * fastest), _ONSET_ROUNDING)
-    at = header.data_offset + clock.first_sample * header.sample_bytes
-    width = min(_ONSET_BYTES, clock.samples * header.sample_bytes)
-    gaps: list[Fraction] = []
-    expected: Fraction | None = None
-    for record in range(header.n_records):
-        match = _ONSET.match(file.bytes(at + record * header.record_bytes, width))
-        if match is None:
-            raise _damaged(file, f"is declared discontinuous and record {record} has no onset")
-        onset = Fraction(match[1].decode("ascii"))
-        if expected is None or abs(onset - expected) > tolerance:
-            if expected is not None:
-                gaps.append(onset - expected)
-            expected = onset
-        expected += header.duration
-    if gaps:
-        largest = max(gaps, key=abs)
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} is discontinuous: gaps or overlaps at {len(gaps)} of the "
-            f"{header.n_records - 1} steps between its data records, the largest of "
-            f"{float(largest):g} s.",
-        )

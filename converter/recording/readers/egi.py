@@ -7,20 +7,21 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import mffpy
 import mne
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.mne_source import (
     MneSource,
-    check_gaps,
     reading,
     stand_in,
     technical_facts,
 )
-from converter.recording.signal import SourceFacts
+from converter.recording.signal import Gap, SourceFacts
 
 _SIGNAL = re.compile(r"signal\d+\.bin")
 _SAMPLE_BYTES = 4
@@ -81,7 +82,18 @@ def _open(source: Path, name: str, blocks: list[int], holder: TemporaryDirectory
         keep = [index for index, is_derived in enumerate(derived) if not is_derived]
         omitted = [raw.ch_names[index] for index, is_derived in enumerate(derived) if is_derived]
         facts = SourceFacts("EGI MFF", len(keep), tuple(omitted), technical_facts(raw))
-    return MneSource(raw, keep, facts, name, granule=blocks[0], release=holder.cleanup)
+        gaps = list(_gaps(raw))
+    return MneSource(raw, keep, facts, name, granule=blocks[0], gaps=gaps, release=holder.cleanup)
+
+
+def _gaps(raw: Any) -> Iterator[Gap]:
+    """Pauses between the epochs, and what MNE puts before the first one."""
+    epochs = raw._raw_extras[0]
+    end = 0
+    for first, last in zip(epochs["first_samps"], epochs["last_samps"], strict=True):
+        if first > end:
+            yield end, int(first)
+        end = int(last)
 
 
 def _is_needed(path: Path) -> bool:

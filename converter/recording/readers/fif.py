@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -17,15 +17,15 @@ from converter.recording.local import LocalRecording
 from converter.recording.readers.binary import Scratch
 from converter.recording.readers.fif_samples import FifSamples
 from converter.recording.readers.fif_tags import FifOutline, read_outline
+from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.maxshield import separate
 from converter.recording.readers.mne_source import (
     MneSource,
-    check_gaps,
     native_rate,
     reading,
     technical_facts,
 )
-from converter.recording.signal import SourceFacts
+from converter.recording.signal import Gap, SourceFacts
 
 _SMALLEST_SAMPLE = 2  # bytes, of the sample types that FIF knows
 
@@ -56,6 +56,7 @@ def open_fif(recording: LocalRecording) -> MneSource:
             f"{members[-1]} says that the recording goes on in another file, which is not among "
             f"its members ({len(members)} found).",
         )
+    gaps = list(_gaps(raws))
     raw = _chain(members, raws)
     granule = round(raw.buffer_size_sec * raw.info["sfreq"])
     separation = None
@@ -67,7 +68,7 @@ def open_fif(recording: LocalRecording) -> MneSource:
     if separation is None and not name.lower().endswith(".gz"):
         paths = [recording.file.with_name(member) for member in members]
         samples = FifSamples.of(paths, outlines, n_channels)
-    return FifSource(raw, samples, facts, name, granule)
+    return FifSource(raw, samples, facts, name, granule, gaps)
 
 
 class FifSource(MneSource):
@@ -77,11 +78,18 @@ class FifSource(MneSource):
     """
 
     def __init__(
-        self, raw: Any, samples: FifSamples | None, facts: SourceFacts, name: str, granule: int
+        self,
+        raw: Any,
+        samples: FifSamples | None,
+        facts: SourceFacts,
+        name: str,
+        granule: int,
+        gaps: Sequence[Gap],
     ) -> None:
         self._samples = samples
+        keep = range(len(raw.ch_names))
         try:
-            super().__init__(raw, range(len(raw.ch_names)), facts, name, granule=granule)
+            super().__init__(raw, keep, facts, name, granule=granule, gaps=gaps)
         except BaseException:
             self._close_samples()
             raise
@@ -191,6 +199,18 @@ def _chain(names: Sequence[str], raws: Sequence[Any]) -> Any:
         raw.info["bads"] = list(first.info["bads"])
     with reading(names[0]):
         return mne.concatenate_raws(list(raws), on_mismatch="ignore", verbose="ERROR")
+
+
+def _gaps(raws: Sequence[Any]) -> Iterator[Gap]:
+    """Skips of the acquisition, on the timeline of all members; MNE has no buffer for them."""
+    start = 0
+    for raw in raws:
+        buffers = raw._raw_extras[0]
+        bounds = (buffers["bounds"] - buffers["bounds"][0] + start).tolist()
+        for buffer, *gap in zip(buffers["ent"], bounds, bounds[1:], strict=False):
+            if buffer is None:
+                yield gap[0], gap[1]
+        start += int(raw.n_times)
 
 
 def _scales(raw: Any) -> list[float]:

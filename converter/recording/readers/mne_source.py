@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
+from converter.recording.signal import Channel, Gap, SignalGroup, SourceFacts, distinct_labels
 
 # What the operating system says of a file that is not as the recording needs it. Any other
 # error number (disk full, I/O error, too many open files) is a condition of this machine.
@@ -42,8 +42,6 @@ _DAMAGE = re.compile(
 # Warnings after which the samples returned are not those of the recording.
 _DAMAGE_WARNED = re.compile(r"could not be read|possibly corrupted|may be damaged", re.I)
 _DIRECTORY_PART = re.compile(r"(?<![\w.])/(?:[^/'\":]+/)+")
-
-_LONGEST_TIMELINE = 100  # times the recorded samples
 
 _UNITS = {107: "V", 112: "T", 201: "T/m"}  # FIFF unit codes
 
@@ -123,7 +121,7 @@ class MneSource:
 
     `raw` need not be in memory; `keep` are indices into its channels, in row order. Samples
     are float64 in V, T or T/m ("n/a" for anything else) as MNE scales them: gain 1, offset 0.
-    Stretches without acquisition (FIF and EGI skips) are zeros, on the timeline of the file.
+    Stretches without acquisition (FIF and EGI skips) are `gaps` on the timeline of the file.
     `name` is the basename that errors carry; `release` is called once, at `close`.
 
     Raises RecordingError `empty_recording` when no channel or no sample is there.
@@ -137,6 +135,7 @@ class MneSource:
         name: str,
         *,
         granule: int = 1,
+        gaps: Sequence[Gap] = (),
         release: Callable[[], None] | None = None,
     ) -> None:
         self._raw = raw
@@ -155,6 +154,7 @@ class MneSource:
                 n_samples=int(raw.n_times),
                 channels=_channels(raw, self._keep),
                 granule=max(1, granule),
+                gaps=tuple(gaps),
             ),
         )
 
@@ -197,19 +197,6 @@ def native_rate(name: str, hertz: float) -> Fraction:
             f"{name}: the header gives a sampling rate of {rate} Hz, expected one above 0.",
         )
     return Fraction(rate)
-
-
-def check_gaps(name: str, n_samples: int, n_recorded: int) -> None:
-    """RecordingError when a timeline of `n_samples` is almost all gap.
-
-    Gaps are written out as zeros, so a header could claim any size with a single number.
-    """
-    if n_samples > _LONGEST_TIMELINE * n_recorded:
-        raise RecordingError(
-            FailureCode.FILE_READ_ERROR,
-            f"{name} spreads {n_recorded} recorded samples over {n_samples}, expected at most "
-            f"{_LONGEST_TIMELINE} times as many.",
-        )
 
 
 def technical_facts(raw: Any) -> Mapping[str, float]:
