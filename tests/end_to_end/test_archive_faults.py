@@ -115,7 +115,6 @@ def chunks_denied(run: Disturbed) -> None:
 
 
 def events_denied(run: Disturbed) -> None:
-    """The rows of stores that are kept are lost then: the next run must be told --clean."""
     run.copies.inject(ACCESS_DENIED, method="PUT", path=r"events\.parquet", times=None)
 
 
@@ -182,7 +181,7 @@ def test_after_a_fault_that_lasts_the_next_run_completes(
         found = {entry["path"]: entry["reason"] for entry in index["pending"]}
         assert found == {recording(number): reason for number, reason in pending.items()}
     disturbed.heal()
-    disturbed.convert(*(["--clean"] if disturb is events_denied else []))
+    disturbed.convert()
     assert disturbed.copy.state(tmp_path) == undisturbed
 
 
