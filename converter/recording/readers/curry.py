@@ -62,6 +62,8 @@ def open_curry(recording: LocalRecording) -> MatrixSource:
     n_channels = _whole(header.name, text, "numchannels")
     n_samples = _whole(header.name, text, "numsamples")
     rate = _rate(header.name, text)
+    if n_channels < 0:
+        raise _damaged(header.name, f"counts {n_channels} channels")
     file = SampleFile(path)
     try:
         held = file.size // (_SAMPLE_BYTES * max(1, n_channels))
