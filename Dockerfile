@@ -13,7 +13,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 MNE_DO
 # Dependencies change rarely: a layer of their own, that a change to the code leaves valid.
 WORKDIR /opt/nemar-convert
 COPY pyproject.toml constraints.txt ./
-RUN python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["ant"], sep="\n")' > requirements.txt \
+RUN python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
     && pip install --constraint constraints.txt --requirement requirements.txt
 
 COPY README.md LICENSE ./

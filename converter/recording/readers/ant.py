@@ -1,171 +1,138 @@
-"""ANT Neuro recordings (.cnt): a RIFF file of compressed epochs, through `antio`.
+"""ANT Neuro recordings (.cnt): a RIFF file of a text header and compressed epochs.
 
-Names and dates of people are in companion files, which are not opened, and are asked for nowhere.
+Names and dates of people are in companion files, which are not opened.
 """
 
 from __future__ import annotations
 
-import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.readers import spelling
-from converter.recording.readers.binary import SampleFile, check_bounds
+from converter.recording.readers import raw3, spelling
+from converter.recording.readers.binary import SampleFile, Scratch
 from converter.recording.readers.channel_names import type_by_label
-from converter.recording.readers.mne_source import reading
-from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
+from converter.recording.readers.matrix_source import MatrixSource
+from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
-_LONGEST_HEADER = 4 << 20  # bytes; a channel takes about 60
-_MOST_BYTES_AN_EPOCH = 256 << 20  # of unpacked samples
-_SAMPLES_A_BYTE = 8  # more than any compression leaves of them
-_MOST_CHUNKS = 4096
-_BIPOLAR = re.compile(r"BIP\d+", re.I)
+_MAX_HEADER_BYTES = 4 << 20  # a channel takes about 60
+_MAX_EPOCH_BYTES = 256 << 20  # of unpacked samples
+_SAMPLES_A_BYTE = 8  # no compression leaves less of them
+_MAX_CHUNKS = 4096
+
+Chunks = dict[bytes, tuple[int, int]]  # offset and size of each one's content
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
-    rate: Fraction
-    n_samples: int
-    n_channels: int
-    epoch: int  # samples a channel
+class _Epochs:
+    """Where the epochs lie: `length` samples in each, their offsets in a table."""
+
+    data: tuple[int, int]  # offset and size
+    table: int  # where the first offset is
+    number_bytes: int
+    count: int
+    length: int
+    order: NDArray[np.int64]  # the channel of each row stored
 
 
-def open_ant(path: Path, modality: str) -> AntSource:
+def open_ant(path: Path, modality: str) -> MatrixSource:
     """Open an ANT recording.
 
-    Raises RecordingError: `unsupported_format` without the `ant` extra,
-    `corrupt_or_truncated` on a header that the file cannot hold, `empty_recording` without
-    samples, `file_read_error` when the library refuses the file.
+    Raises RecordingError: `corrupt_or_truncated` on a header that makes no sense or that the
+    file cannot hold, `unsupported_format` for other content than compressed samples,
+    `empty_recording` without samples.
     """
+    file = SampleFile(path)
     try:
-        from antio.libeep import InputCNT, pyeep
-    except ImportError:
-        raise RecordingError(
-            FailureCode.UNSUPPORTED_FORMAT,
-            f"{path.name} is an ANT recording, which the extra 'ant' reads: "
-            "pip install 'nemar-convert[ant]'.",
-        ) from None
-    header = _read_header(path)
-    # The library looks for files beside it, of which there are none at a place of its own.
-    holder = TemporaryDirectory(prefix="nemar-convert-")
-    try:
-        alone = Path(holder.name) / "recording.cnt"
-        alone.symlink_to(path.resolve())
-        with reading(path.name):
-            library = InputCNT(pyeep.read(str(alone)))
-        return AntSource(library, header, path.name, modality)
-    finally:
-        holder.cleanup()
-
-
-class AntSource:
-    """An open ANT recording: one group, samples as float32 in the units of the file.
-
-    Memory: one epoch of the file and the block returned.
-    """
-
-    def __init__(self, library: Any, header: _Header, name: str, modality: str) -> None:
-        self._library: Any = library
-        self._name = name
-        found = (library.get_channel_count(), library.get_sample_count())
-        if found != (header.n_channels, header.n_samples):
+        chunks, number_bytes = _chunks(file)
+        sections = _sections(file, chunks)
+        rate, n_samples, n_channels = _counts(file, sections)
+        channels = _channels(file, sections.get("basic channel data", []), n_channels, modality)
+        epochs = _epochs(file, chunks, number_bytes, n_channels)
+        if not epochs.length * (epochs.count - 1) < n_samples <= epochs.length * epochs.count:
             raise _damaged(
-                name,
-                f"opened with {found[0]} channels of {found[1]} samples, its header has "
-                f"{header.n_channels} of {header.n_samples}",
+                file.name,
+                f"has {epochs.count} epochs of {epochs.length} samples for {n_samples} samples",
             )
-        with reading(name):
-            told = [
-                library.get_channel(index, encoding="latin-1") for index in range(header.n_channels)
-            ]
-        names = [spelling.decode(cells[0].encode("latin-1")) for cells in told]
-        labels = distinct_labels(text or f"Ch{at + 1}" for at, text in enumerate(names))
-        units = [spelling.unit(cells[1]) for cells in told]
-        channels = tuple(
-            Channel(label, _type(text, modality, unit), unit)
-            for label, text, unit in zip(labels, names, units, strict=True)
+        facts = SourceFacts("ANT CNT", n_channels, technical={"epoch_samples": epochs.length})
+        matrix = EpochFile(file, epochs, n_channels, n_samples)
+        return MatrixSource(
+            file.name, matrix, n_samples, rate, channels, facts, granule=epochs.length
         )
-        self.groups = (SignalGroup(header.rate, header.n_samples, channels, header.epoch),)
-        self.facts = SourceFacts(
-            "ANT CNT", header.n_channels, technical={"epoch_samples": header.epoch}
-        )
+    except BaseException:
+        file.close()
+        raise
 
-    def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
-        """Samples `start:stop` as (n_channels, stop - start) float32."""
-        check_bounds(start, stop, self.groups[group].n_samples)
-        if start == stop:
-            return np.empty((len(self.groups[group].channels), 0), np.float32)
-        with reading(self._name):
-            samples: NDArray[Any] = self._library.get_samples_as_nparray(start, stop)
+
+class EpochFile:
+    """The samples of compressed epochs, as int32. Memory: one epoch, and the block returned."""
+
+    def __init__(self, file: SampleFile, epochs: _Epochs, n_channels: int, n_samples: int) -> None:
+        self._file = file
+        self._epochs = epochs
+        self._n_channels = n_channels
+        self._n_samples = n_samples
+        self._last: tuple[int, NDArray[np.int32]] | None = None
+        self._out = Scratch(np.int32)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Samples `start:stop` as (n_channels, stop - start)."""
+        out = self._out.array(self._n_channels, stop - start)
+        length = self._epochs.length
+        for index in range(start // length, -(-stop // length)):
+            first = index * length
+            begin, end = max(start, first), min(stop, first + length)
+            if begin < end:
+                stored = self._epoch(index)[:, begin - first : end - first]
+                out[self._epochs.order, begin - start : end - start] = stored
+        return out
+
+    def _epoch(self, index: int) -> NDArray[np.int32]:
+        if self._last is not None and self._last[0] == index:
+            return self._last[1]
+        epochs, name = self._epochs, self._file.name
+        width = epochs.number_bytes
+        table = self._file.bytes(epochs.table + width * index, 2 * width)
+        begin = int.from_bytes(table[:width], "little")
+        end = int.from_bytes(table[width:], "little")
+        offset, size = epochs.data
+        if index == epochs.count - 1:
+            end = size
+        if not begin < end <= size:
+            raise _damaged(name, f"has epoch {index} from byte {begin} to {end}, of {size}")
+        raw = np.empty(end - begin, np.uint8)
+        self._file.fill(raw, offset + begin)
+        n_samples = min(epochs.length, self._n_samples - index * epochs.length)
+        try:
+            samples = raw3.decode(raw, self._n_channels, n_samples)
+        except raw3.DamagedEpoch as error:
+            raise _damaged(name, f"has an epoch {index} that {error}") from None
+        self._last = index, samples
         return samples
 
     def close(self) -> None:
-        """Let go of the file; a second call does nothing."""
-        self._library = None
+        """Close the file."""
+        self._file.close()
 
 
-def _type(label: str, modality: str, unit: str) -> str:
-    if _BIPOLAR.fullmatch(label):
-        return "MISC"
-    kind = type_by_label(label, modality, unit)
-    return "MISC" if kind == "TRIG" else kind  # they are waveforms here
-
-
-def _read_header(path: Path) -> _Header:
-    file = SampleFile(path)
-    try:
-        is_64 = file.bytes(0, 4) == b"RF64"
-        chunks = _chunks(file, is_64)
-        text = _text(file, chunks)
-        epoch, n_epochs = _epochs(file, chunks, is_64)
-    finally:
-        file.close()
-    rate, n_samples, n_channels = (
-        spelling.number(text.get(key, "")) for key in ("sampling rate", "samples", "channels")
-    )
-    if rate is None or n_samples is None or n_channels is None or rate <= 0:
-        raise _damaged(path.name, "has no sampling rate, no number of samples or of channels")
-    if n_samples < 1 or n_channels < 1:
-        raise RecordingError(
-            FailureCode.EMPTY_RECORDING,
-            f"{path.name} holds {float(n_channels):g} channels of {float(n_samples):g} samples.",
-        )
-    if n_samples * n_channels > _SAMPLES_A_BYTE * file.size:
-        raise _damaged(
-            path.name,
-            f"declares {float(n_channels):g} channels of {float(n_samples):g} samples, and has "
-            f"{file.size} bytes",
-        )
-    if epoch < 1 or epoch * n_channels * 4 > _MOST_BYTES_AN_EPOCH:
-        raise _damaged(path.name, f"has epochs of {epoch} samples and {n_channels} channels")
-    if not epoch * (n_epochs - 1) < n_samples <= epoch * n_epochs:
-        raise _damaged(
-            path.name, f"has {n_epochs} epochs of {epoch} samples for {n_samples} samples"
-        )
-    return _Header(rate, int(n_samples), int(n_channels), epoch)
-
-
-def _chunks(file: SampleFile, is_64: bool) -> dict[bytes, tuple[int, int]]:
-    """Offset and size of each chunk's content, those of lists too."""
-    layout = "<4sQ" if is_64 else "<4sI"
-    head = struct.calcsize(layout)
-    found: dict[bytes, tuple[int, int]] = {}
-    at = head + 4
-    for _ in range(_MOST_CHUNKS):
-        raw = file.bytes(at, head)
-        if len(raw) < head:
+def _chunks(file: SampleFile) -> tuple[Chunks, int]:
+    """The chunks, those inside of lists too, and the bytes of a number in the file's layout."""
+    number_bytes = 8 if file.bytes(0, 4) == b"RF64" else 4
+    found: Chunks = {}
+    at = 4 + number_bytes + 4
+    for _ in range(_MAX_CHUNKS):
+        raw = file.bytes(at, 4 + number_bytes)
+        if len(raw) < 4 + number_bytes:
             break
-        name, size = struct.unpack(layout, raw)
-        at += head
+        name, size = raw[:4], int.from_bytes(raw[4:], "little")
+        at += len(raw)
         if name == b"LIST":
             at += 4
             continue
@@ -173,28 +140,89 @@ def _chunks(file: SampleFile, is_64: bool) -> dict[bytes, tuple[int, int]]:
             raise _damaged(file.name, f"has {file.size} bytes, a chunk ends at byte {at + size}")
         found.setdefault(name, (at, size))
         at += size + size % 2
-    return found
+    return found, number_bytes
 
 
-def _text(file: SampleFile, chunks: dict[bytes, tuple[int, int]]) -> dict[str, str]:
-    """The first line below each [heading] of the header, headings in lower case."""
+def _sections(file: SampleFile, chunks: Chunks) -> dict[str, list[str]]:
+    """The lines below each [heading] of the header, headings in lower case."""
     offset, size = chunks.get(b"eeph", (0, 0))
-    lines = file.bytes(offset, min(size, _LONGEST_HEADER)).decode("latin-1").splitlines()
-    found: dict[str, str] = {}
-    for heading, line in pairwise(lines):
-        if heading.startswith("["):
-            found.setdefault(heading.strip("[] \t").lower(), line.strip())
+    text = spelling.decode(file.bytes(offset, min(size, _MAX_HEADER_BYTES)))
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in (line.strip() for line in text.split("\n")):
+        if line.startswith("[") and line.endswith("]"):
+            lines = found.setdefault(line[1:-1].lower(), [])
+        elif line and not line.startswith(";"):
+            lines.append(line)
     return found
 
 
-def _epochs(file: SampleFile, chunks: dict[bytes, tuple[int, int]], is_64: bool) -> tuple[int, int]:
-    """Samples of an epoch, and how many epochs there are: their offsets follow."""
-    width = 8 if is_64 else 4
-    offset, size = chunks.get(b"ep  ", (0, 0))
-    raw = file.bytes(offset, width)
-    if size < width or len(raw) < width:
-        raise _damaged(file.name, "has no table of epochs")
-    return int.from_bytes(raw, "little"), size // width - 1
+def _counts(file: SampleFile, sections: dict[str, list[str]]) -> tuple[Fraction, int, int]:
+    """Rate in Hz, samples a channel and channels."""
+    rate, n_samples, n_channels = (
+        spelling.number((sections.get(key) or [""])[0])
+        for key in ("sampling rate", "samples", "channels")
+    )
+    if rate is None or n_samples is None or n_channels is None or rate <= 0:
+        raise _damaged(file.name, "has no sampling rate, no number of samples or of channels")
+    if n_samples < 1 or n_channels < 1:
+        raise RecordingError(
+            FailureCode.EMPTY_RECORDING,
+            f"{file.name} holds {float(n_channels):g} channels of {float(n_samples):g} samples.",
+        )
+    if n_samples * n_channels > _SAMPLES_A_BYTE * file.size:
+        raise _damaged(
+            file.name,
+            f"declares {float(n_channels):g} channels of {float(n_samples):g} samples, and has "
+            f"{file.size} bytes",
+        )
+    return rate, int(n_samples), int(n_channels)
+
+
+def _channels(
+    file: SampleFile, lines: Sequence[str], n_channels: int, modality: str
+) -> list[Channel]:
+    """Channels of lines with a label, two factors to the unit, the unit and a reference."""
+    if len(lines) != n_channels:
+        raise _damaged(file.name, f"counts {n_channels} channels and describes {len(lines)}")
+    rows = [line.split() for line in lines]
+    labels = distinct_labels(row[0] for row in rows)
+    channels = []
+    for label, row in zip(labels, rows, strict=True):
+        factors = [spelling.number(cell) for cell in row[1:3]]
+        if len(factors) < 2 or factors[0] is None or factors[1] is None:
+            raise _damaged(file.name, f"gives the channel {label[:40]} no factors")
+        unit = spelling.unit(row[3]) if len(row) > 3 and ":" not in row[3] else "uV"
+        kind = type_by_label(row[0], modality, unit)
+        if row[0].upper().startswith("BIP") or kind == "TRIG":
+            kind = "MISC"  # bipolar inputs of any kind
+        gain = float(factors[0] * factors[1])
+        channels.append(Channel(label, kind, unit, gain) if gain else Channel(label, kind, "n/a"))
+    return channels
+
+
+def _epochs(file: SampleFile, chunks: Chunks, number_bytes: int, n_channels: int) -> _Epochs:
+    if not {b"chan", b"data", b"ep  "} <= chunks.keys():
+        raise RecordingError(
+            FailureCode.UNSUPPORTED_FORMAT,
+            f"{file.name} holds no compressed samples, those of an ANT recording were expected.",
+        )
+    table, size = chunks[b"ep  "]
+    length = int.from_bytes(file.bytes(table, number_bytes), "little")
+    if length < 1 or length * n_channels * 4 > _MAX_EPOCH_BYTES:
+        raise _damaged(file.name, f"has epochs of {length} samples and {n_channels} channels")
+    raw = file.bytes(chunks[b"chan"][0], min(chunks[b"chan"][1], 2 * n_channels))
+    order = struct.unpack(f"<{len(raw) // 2}h", raw[: len(raw) // 2 * 2])
+    if sorted(order) != list(range(n_channels)):
+        raise _damaged(file.name, f"does not have its {n_channels} channels in an order")
+    return _Epochs(
+        data=chunks[b"data"],
+        table=table + number_bytes,
+        number_bytes=number_bytes,
+        count=size // number_bytes - 1,
+        length=length,
+        order=np.array(order),
+    )
 
 
 def _damaged(name: str, sentence: str) -> RecordingError:

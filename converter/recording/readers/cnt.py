@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
-from converter.recording.readers import neuroscan
+from converter.recording.readers import ant, neuroscan
 from converter.recording.readers.binary import SampleFile
 from converter.recording.signal import SignalSource
 
@@ -23,9 +23,7 @@ def open_cnt(recording: LocalRecording) -> SignalSource:
     if start.startswith(neuroscan.SIGNATURE):
         return neuroscan.open_neuroscan(recording.file, recording.modality)
     if start.startswith((b"RIFF", b"RF64")):
-        from converter.recording.readers.ant import open_ant
-
-        return open_ant(recording.file, recording.modality)
+        return ant.open_ant(recording.file, recording.modality)
     if not start:
         raise RecordingError(FailureCode.EMPTY_RECORDING, f"{file.name} is empty.")
     raise RecordingError(

@@ -28,6 +28,7 @@ class MatrixSource:
         rate: Fraction,
         channels: Sequence[Channel],
         facts: SourceFacts,
+        granule: int = 1,
     ) -> None:
         self._matrix = matrix
         if not channels or n_samples < 1:
@@ -36,7 +37,7 @@ class MatrixSource:
                 FailureCode.EMPTY_RECORDING,
                 f"{name} holds {len(channels)} channels of {max(0, n_samples)} samples.",
             )
-        self.groups = (SignalGroup(rate, n_samples, tuple(channels)),)
+        self.groups = (SignalGroup(rate, n_samples, tuple(channels), granule),)
         self.facts = facts
 
     def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
