@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 _COPY, _TIME, _TIME2, _CHANNEL = range(4)
 _WIDE = 8  # added to the method where the first sample has 32 bits, not 16
 _PAD = 8  # bytes after the last that a field is read out of
-_FIRST_STEP = 64  # samples tried at once after an exception
 
 
 class DamagedEpoch(ValueError):
@@ -85,29 +84,54 @@ def _residuals(
     out = np.empty(count, np.int64)
     out[:1] = _fields(words, np.array([position]), whole)
     position += whole
-    done, step = 1, count
-    lowest = -(1 << (width - 1))
+    exceptions = []
+    if width != longer:
+        exceptions = _exceptions(words, position, last, count - 1, width, longer)
+    moved = np.zeros(count, np.int64)
+    moved[[at + 1 for at in exceptions]] = longer
+    positions = position + width * np.arange(count) + np.cumsum(moved)
+    end = int(positions[-1])  # where a sample after the last would begin
+    if end > last:
+        raise DamagedEpoch("ends inside a channel")
+    out[1:] = _fields(words, positions[:-1], width)
+    if exceptions:
+        replaced = _fields(words, positions[exceptions] + width, longer) if longer else 0
+        out[1:][exceptions] = replaced
+    return out, -(-end // 8)
+
+
+def _exceptions(
+    words: NDArray[Any], position: int, last: int, count: int, width: int, longer: int
+) -> list[int]:
+    """Which of `count` numbers are the lowest of their width, so that a wider one follows.
+
+    The lowest is looked for at every bit of a window at once; then each place counts that is a
+    whole number of fields after the one before it.
+    """
+    found: list[int] = []
+    lowest, shifts = -(1 << (width - 1)), np.arange(8, dtype=np.uint64)
+    done = 0
     while done < count:
-        step = min(step, count - done)
         if position + width > last:
             raise DamagedEpoch("ends inside a channel")
-        positions = np.minimum(position + width * np.arange(step), last)
-        found = _fields(words, positions, width)
-        is_lowest = found == lowest
-        first = int(is_lowest.argmax())
-        if width == longer or not is_lowest[first]:
-            out[done : done + step] = found
-            done, position, step = done + step, position + width * step, 2 * step
-            continue
-        out[done : done + first] = found[:first]
-        position += width * (first + 1)
-        if position + longer > last:
-            raise DamagedEpoch("ends inside a channel")
-        out[done + first] = _fields(words, np.array([position]), longer)[0] if longer else 0
-        done, position, step = done + first + 1, position + longer, _FIRST_STEP
-    if position > last:
-        raise DamagedEpoch("ends inside a channel")
-    return out, -(-position // 8)
+        stop = min(position + width * (count - done), last)
+        begin = position >> 3
+        fields = words[begin : (stop + 7) >> 3].astype(np.uint64)[:, np.newaxis] << shifts
+        is_lowest = fields.view(np.int64) >> (64 - width) == lowest
+        for place in (np.flatnonzero(is_lowest) + 8 * begin).tolist():
+            steps, rest = divmod(place - position, width)
+            if rest or steps < 0 or place >= stop:
+                continue
+            if done + steps >= count:
+                break
+            done += steps
+            found.append(done)
+            done += 1
+            position = place + width + longer
+        passed = min(count - done, max(0, -(-(stop - position) // width)))
+        done += passed
+        position += width * passed
+    return found
 
 
 def _fields(words: NDArray[Any], positions: NDArray[np.int64], width: int) -> NDArray[np.int64]:
