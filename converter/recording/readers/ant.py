@@ -105,11 +105,12 @@ class EpochFile:
         offset, size = epochs.data
         if index == epochs.count - 1:
             end = size
-        if not begin < end <= size:
+        n_samples = min(epochs.length, self._n_samples - index * epochs.length)
+        most = self._n_channels * raw3.most_bytes(n_samples)
+        if not begin < end <= min(size, begin + most):
             raise _damaged(name, f"has epoch {index} from byte {begin} to {end}, of {size}")
         raw = np.empty(end - begin, np.uint8)
         self._file.fill(raw, offset + begin)
-        n_samples = min(epochs.length, self._n_samples - index * epochs.length)
         try:
             samples = raw3.decode(raw, self._n_channels, n_samples)
         except raw3.DamagedEpoch as error:

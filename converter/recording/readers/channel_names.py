@@ -16,16 +16,18 @@ _KINDS = {
     "ekg": "ECG",
     "emg": "EMG",
     "resp": "RESP",
-    "temp": "TEMP",
-    "trigger": "TRIG",
-    "status": "TRIG",
-    "stim": "TRIG",
 }
+_TRIGGERS = frozenset({"trigger", "triggers", "status", "stim", "stimulus", "trig"})
 _WORD = re.compile("[A-Za-z]+")
 
 
 def type_by_label(label: str, modality: str, unit: str) -> str:
-    """BIDS channel type by the first word of `label` that tells one, else by the unit."""
+    """BIDS channel type by the first word of `label` that tells one, else by the unit.
+
+    A label that is nothing but the word tells a trigger: electrodes that stimulate are many.
+    """
+    if label.casefold() in _TRIGGERS:
+        return "TRIG"
     for word in _WORD.findall(label):
         if kind := _KINDS.get(word.lower()):
             return kind

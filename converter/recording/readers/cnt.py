@@ -28,5 +28,5 @@ def open_cnt(recording: LocalRecording) -> SignalSource:
         raise RecordingError(FailureCode.EMPTY_RECORDING, f"{file.name} is empty.")
     raise RecordingError(
         FailureCode.UNSUPPORTED_FORMAT,
-        f"{file.name} begins with {start!r}, a file of Neuroscan or of ANT was expected.",
+        f"{file.name} does not begin as files of Neuroscan or of ANT do.",
     )

@@ -48,7 +48,7 @@ def open_persyst(recording: LocalRecording) -> MatrixSource:
     info = sections.get("fileinfo", {})
     reference = info.get("file", "")
     if reference:
-        refuse_directories(path, reference)
+        refuse_directories(path, reference)  # even where it is not used
     kind = info.get("datatype", "")
     if kind not in _DTYPES or info.get("filetype", "interleaved").casefold() != "interleaved":
         raise RecordingError(
@@ -67,7 +67,7 @@ def open_persyst(recording: LocalRecording) -> MatrixSource:
             f"{info.get('calibration', '')[:40]!r}, numbers were expected",
         )
     channels = _channels(path.name, sections, n_channels, float(gain), recording.modality)
-    file = SampleFile(same_stem(path, (".dat",)) or named_file(path, reference))
+    file = SampleFile(_data_file(path, reference))
     try:
         dtype = _DTYPES[kind]
         n_samples = max(0, file.size - skipped) // (max(1, n_channels) * int(dtype[-1]))
@@ -81,6 +81,15 @@ def open_persyst(recording: LocalRecording) -> MatrixSource:
     except BaseException:
         file.close()
         raise
+
+
+def _data_file(path: Path, reference: str) -> Path:
+    if sibling := same_stem(path, (".dat",)):
+        return sibling
+    try:
+        return named_file(path, reference)
+    except RecordingError:  # its message has the name, which is often a patient's
+        raise _damaged(path.name, "has no file of samples beside it") from None
 
 
 def _read_sections(path: Path) -> dict[str, Section]:

@@ -21,6 +21,11 @@ class DamagedEpoch(ValueError):
     """An epoch whose bytes are none; what is wrong with them."""
 
 
+def most_bytes(n_samples: int) -> int:
+    """More bytes than a channel of an epoch can take: two numbers of 32 bits for each sample."""
+    return 16 + 8 * n_samples
+
+
 def decode(raw: NDArray[np.uint8], n_channels: int, n_samples: int) -> NDArray[np.int32]:
     """The samples of an epoch as (n_channels, n_samples), in the order that they are stored in.
 
