@@ -120,7 +120,7 @@ def numbers(rng: np.random.Generator, dtype: str, shape: tuple[int, int]) -> NDA
     return rng.integers(low, high, shape, dtype=np.int64 if kind == "i" else np.uint64)
 
 
-@pytest.mark.parametrize("version", ["1.25", "2.20"])
+@pytest.mark.parametrize("version", ["1.25", "2.20", "3.00"])
 @pytest.mark.parametrize("dtype", list(CODES))
 def test_sample_types(
     tmp_path: Path, version: str, dtype: str, monkeypatch: pytest.MonkeyPatch

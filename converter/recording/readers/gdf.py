@@ -1,4 +1,4 @@
-"""GDF, versions 1 and 2: data records of samples whose type each channel has of its own."""
+"""GDF, versions 1 to 3: data records of samples whose type each channel has of its own."""
 
 from __future__ import annotations
 

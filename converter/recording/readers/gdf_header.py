@@ -1,4 +1,4 @@
-"""The header of GDF files, version 1 and 2.
+"""The header of GDF files, versions 1 to 3.
 
 Layout after Schlögl, GDF - A general data format for biosignals. Patient, recording, location,
 equipment and technician are passed over, they are nowhere kept.
@@ -22,8 +22,8 @@ from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
 
 PART_BYTES = 256  # of the header: its fixed part, and that of each channel
-_VERSION = re.compile(rb"GDF ([12])\.(\d\d)")
-_VERSION_2 = 190  # 1.90 to 1.99 are drafts of 2
+_VERSION = re.compile(rb"GDF ([123])\.(\d\d)")
+_VERSION_2 = 190  # 1.90 to 1.99 are drafts of 2; 3 has its header
 _RECORDS, _DURATION, _CHANNELS = 236, 244, 252
 _HEADER_BYTES = 184
 _SHORTEST, _LONGEST = 1e-9, 1e9  # data record, in seconds
@@ -99,7 +99,7 @@ def read_header(file: SampleFile) -> Header:
     fixed = file.bytes(0, PART_BYTES)
     found = _VERSION.match(fixed)
     if found is None or len(fixed) < PART_BYTES:
-        raise damaged(file, f"begins with {fixed[:8]!r}, a header of GDF 1 or 2 was expected")
+        raise damaged(file, f"begins with {fixed[:8]!r}, a header of GDF 1 to 3 was expected")
     second = int(found[1] + found[2]) >= _VERSION_2
     (n_signals,) = struct.unpack_from("<H" if second else "<I", fixed, _CHANNELS)
     smallest = PART_BYTES * (n_signals + 1)
