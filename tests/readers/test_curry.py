@@ -251,6 +251,16 @@ def test_a_header_that_is_absent(tmp_path: Path) -> None:
         assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
 
 
+def test_a_header_without_end(tmp_path: Path) -> None:
+    file = written(tmp_path, numbers())
+    header = file.with_name(f"{file.name}.dpa")
+    good = header.read_text()
+    header.write_text(good + "CHAN_IN_FILE START_LIST\n" + "1\n" * 200_000)
+    assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
+    header.write_text(good + "x" * (17 << 20))
+    assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
+
+
 def test_groups_of_absurd_size(tmp_path: Path) -> None:
     file = written(tmp_path, numbers())
     header = file.with_name(f"{file.name}.dpa")

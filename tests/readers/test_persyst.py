@@ -234,6 +234,14 @@ def test_empty_files(tmp_path: Path) -> None:
     assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
 
 
+def test_a_header_without_end(tmp_path: Path) -> None:
+    times = "\n".join(f"{at}={at}" for at in range(200_000))
+    file = written(tmp_path, numbers("<i2"), times=times)
+    assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
+    file.write_bytes(b"[FileInfo]\n" + b";" * (17 << 20))
+    assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
+
+
 def test_rates_are_exact(tmp_path: Path) -> None:
     source = opened(written(tmp_path, numbers("<i2"), SamplingRate="511.7"))
     assert source.groups[0].rate == Fraction("511.7")

@@ -23,6 +23,7 @@ from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
 _MAX_HEADER_BYTES = 16 << 20
+_MAX_LINES = 100_000  # of one list
 _COMPRESSED = "{2912E8D8-F5C8-4E25-A8E7-A1385967DA09}"
 _SAMPLE_BYTES = 4
 _MOST_UNNAMED = 4096  # channels that no label tells of
@@ -114,6 +115,8 @@ def _read(path: Path) -> _Text:
         if block is None:
             if current is not None:
                 current.append(line)
+                if len(current) > _MAX_LINES:
+                    raise _damaged(path.name, f"has more than {_MAX_LINES} lines in a list")
             elif "=" in line:
                 key, value = line.split("=", 1)
                 key = key.strip().replace("_", "").casefold()

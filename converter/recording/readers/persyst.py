@@ -22,7 +22,8 @@ from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.readers.mne_source import check_gaps
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
-_MAX_HEADER_BYTES = 64 << 20  # comments and sample times of a month take a few
+_MAX_HEADER_BYTES = 16 << 20  # comments of a month take a few
+_MAX_LINES = 100_000  # of one section
 _READ_SECTIONS = frozenset({"fileinfo", "channelmap", "sampletimes"})
 _DTYPES = {"0": "<i2", "7": "<i4"}
 _REFERENCE = re.compile(r"-ref$", re.I)
@@ -116,6 +117,8 @@ def _read_sections(path: Path) -> dict[str, Section]:
             if name == "channelmap":
                 key = f"{len(current)}={key}"  # repeated labels are channels of their own
             current.setdefault(key.casefold() if name == "fileinfo" else key, value.strip())
+            if len(current) > _MAX_LINES:
+                raise _damaged(path.name, f"has more than {_MAX_LINES} lines in a section")
     if "fileinfo" not in sections:
         raise _damaged(path.name, "has no section [FileInfo]")
     return dict(sections)
