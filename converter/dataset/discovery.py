@@ -25,7 +25,12 @@ DIRECTORY_FORMATS = frozenset({".ds", ".mefd", ".mff"})
 
 # Files that describe or accompany a recording, told by the extension alone.
 COMPANION_EXTENSIONS = frozenset(
-    (".json", ".tsv", ".tsv.gz", ".vmrk", ".amrk", ".fdt", ".mrk", ".elp", ".hsp", ".pos", ".bak")
+    (
+        *(".json", ".tsv", ".tsv.gz", ".vmrk", ".amrk", ".fdt", ".mrk", ".elp", ".hsp", ".pos"),
+        *(".bak", ".21e", ".pnt", ".log", ".evt", ".trg"),
+        *(".dap", ".rs3", ".cef", ".ceo"),
+        *(".cdt.dpa", ".cdt.dpo", ".cdt.cef", ".cdt.ceo", ".cdt.hpi"),
+    )
 )
 
 _NEVER_READ = (".json", ".tsv", ".tsv.gz")
@@ -34,7 +39,11 @@ _NEVER_READ = (".json", ".tsv", ".tsv.gz")
 MEMBER_EXTENSIONS: dict[str, frozenset[str]] = {
     ".vhdr": frozenset({".eeg", ".dat", ".vmrk"}),
     ".ahdr": frozenset({".eeg", ".dat", ".adat", ".amrk"}),
-    ".set": frozenset({".fdt"}),
+    ".set": frozenset({".fdt", ".dat"}),
+    ".lay": frozenset({".dat"}),
+    ".eeg": frozenset({".21e"}),
+    ".cdt": frozenset({".cdt.dpa", ".cdt.dpo"}),
+    ".dat": frozenset({".dap", ".rs3"}),
 }
 
 SPLIT_FORMATS = frozenset({".fif", ".fif.gz"})
@@ -43,7 +52,7 @@ SPLIT_FORMATS = frozenset({".fif", ".fif.gz"})
 # files of vendors' formats, then directories; a format that is not listed comes last.
 PREFERENCE: tuple[str, ...] = (
     *(".edf", ".bdf", ".vhdr", ".set", ".fif", ".fif.gz", ".ahdr"),
-    *(".con", ".sqd", ".kdf", ".gdf", ".cnt", ".eeg"),
+    *(".con", ".sqd", ".kdf", ".gdf", ".cnt", ".lay", ".eeg", ".cdt", ".dat"),
     *(".ds", ".mefd", ".mff", ""),
 )
 # A path component that a file system holds; and a path to which the addresses of a store's

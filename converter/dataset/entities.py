@@ -69,11 +69,13 @@ class BidsName(NamedTuple):
 def split_extension(name: str) -> tuple[str, str]:
     """Stem and extension: from the last dot on, from the one before it for `.<format>.gz`.
 
+    So it is for what Curry writes beside a `.cdt`, such as `.cdt.dpa`.
+
     A label that holds a dot (`task-1.5Hz`) is thus no extension; nor is the dot of a hidden
     file.
     """
     stem, extension = _cut(name)
-    if extension.lower() == ".gz":
+    if extension.lower() == ".gz" or stem.lower().endswith(".cdt"):
         inner_stem, inner = _cut(stem)
         if "_" not in inner:
             return inner_stem, inner + extension

@@ -81,6 +81,11 @@ _MODELS = {
     "CTF": _Model(4),
     "KIT": _Model(2),
     "4D/BTi": _Model(2),
+    "GDF": _Model(2),
+    "CNT": _Model(1),  # ANT's are compressed
+    "Persyst": _Model(2),
+    "Nihon Kohden": _Model(2),
+    "Curry": _Model(4),
     # Blocks are held whole, as float32 and three times as float64: 7.9 times a file of one block,
     # nothing to speak of where there are many.
     "EGI MFF": _Model(4, held=9),

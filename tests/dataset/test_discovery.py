@@ -74,6 +74,10 @@ def test_companions_are_members_or_nothing() -> None:
         *("k_meg.sqd", "k_markers.sqd", "k_meg.mrk", "k_meg.elp", "k_meg.hsp", "k_meg.pos"),
         *("k_headshape.pos", "k_acq-crosstalk_meg.fif", "k_acq-calibration_meg.dat"),
         "l_acq-calibration_meg.fif",
+        *("m_ieeg.lay", "m_ieeg.dat", "n_ieeg.EEG", "n_ieeg.21E", "n_ieeg.PNT", "n_ieeg.LOG"),
+        *("o_eeg.cdt", "o_eeg.cdt.dpa", "o_eeg.cdt.ceo", "p_eeg.cdt", "p_eeg.cdt.dpo"),
+        *("q_eeg.dat", "q_eeg.dap", "q_eeg.rs3", "q_eeg.cef", "r_eeg.cnt", "r_eeg.evt"),
+        *("s_eeg.set", "s_eeg.dat"),
     )
     assert {path: member_paths(r) for path, r in recordings.items()} == {
         "a_eeg.vhdr": ["a_eeg.vhdr", "a_eeg.eeg", "a_eeg.vmrk"],
@@ -84,6 +88,13 @@ def test_companions_are_members_or_nothing() -> None:
         "g_eeg.adat": ["g_eeg.adat"],
         "k_meg.sqd": ["k_meg.sqd"],
         "l_acq-calibration_meg.fif": ["l_acq-calibration_meg.fif"],
+        "m_ieeg.lay": ["m_ieeg.lay", "m_ieeg.dat"],
+        "n_ieeg.EEG": ["n_ieeg.EEG", "n_ieeg.21E"],
+        "o_eeg.cdt": ["o_eeg.cdt", "o_eeg.cdt.dpa"],
+        "p_eeg.cdt": ["p_eeg.cdt", "p_eeg.cdt.dpo"],
+        "q_eeg.dat": ["q_eeg.dat", "q_eeg.dap", "q_eeg.rs3"],
+        "r_eeg.cnt": ["r_eeg.cnt"],
+        "s_eeg.set": ["s_eeg.set", "s_eeg.dat"],
     }
     assert not any(recording.conflict for recording in recordings.values())
 

@@ -12,6 +12,9 @@ from converter.dataset.entities import ENTITIES, parse_entities, parse_name
     [
         ("sub-01_task-rest_eeg.set", ".set", "eeg"),
         ("sub-01_meg.fif.gz", ".fif.gz", "meg"),
+        ("sub-01_eeg.cdt", ".cdt", "eeg"),
+        ("sub-01_eeg.cdt.dpa", ".cdt.dpa", "eeg"),
+        ("sub-01_eeg.CDT.DPO", ".CDT.DPO", "eeg"),
         ("sub-01_physio.tsv.gz", ".tsv.gz", "physio"),
         ("sub-01_task-1.5Hz_eeg.EDF", ".EDF", "eeg"),
         ("sub-01_task-1.5Hz_meg", "", "meg"),

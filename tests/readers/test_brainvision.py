@@ -6,6 +6,7 @@ from typing import Any
 
 import mne
 import numpy as np
+import pybv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +96,36 @@ def test_layouts(
     assert whole(source).dtype == np.dtype(dtype)
     np.testing.assert_array_equal(whole(source), stored)
     np.testing.assert_array_equal(source.read(0, 7, 12), stored[:, 7:12])
+
+
+@pytest.mark.parametrize("form", ["binary_int16", "binary_float32"])
+def test_files_that_pybv_writes(tmp_path: Path, form: str) -> None:
+    volts = np.random.default_rng(8).normal(0, 50e-6, (3, 200))
+    volts[2] *= 1e3
+    resolutions = [0.1, 0.05, 25.0]
+    pybv.write_brainvision(
+        data=volts,
+        sfreq=250,
+        ch_names=["Fp1", "Cz, left", "Trig"],
+        fname_base="sub-01_task-rest_eeg",
+        folder_out=tmp_path,
+        resolution=resolutions,
+        fmt=form,
+    )
+    source = open_brainvision(
+        LocalRecording("sub-01/eeg/x_eeg.vhdr", "eeg", tmp_path / "sub-01_task-rest_eeg.vhdr")
+    )
+    (group,) = source.groups
+    assert group.rate == 250
+    assert [(c.label, c.unit) for c in group.channels] == [
+        *(("Fp1", "V"), ("Cz, left", "V"), ("Trig", "V")),
+    ]
+    gains = np.array([[channel.gain] for channel in group.channels])
+    found = whole(source) * gains
+    step = np.array([[resolution * 1e-6] for resolution in resolutions])
+    allowed = np.abs(volts) * 1e-6 + 1e-12 if form == "binary_float32" else step
+    assert (np.abs(found - volts) <= allowed).all()
+    source.close()
 
 
 @pytest.mark.parametrize("orientation", ["MULTIPLEXED", "VECTORIZED"])

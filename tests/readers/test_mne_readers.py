@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 import struct
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -345,12 +346,18 @@ def test_fif_of_other_content(tmp_path: Path) -> None:
     mne.compute_raw_covariance(raw, verbose="ERROR").save(tmp_path / "a-cov.fif", verbose="ERROR")
     for path in sorted(tmp_path.iterdir()):  # as a dataset may name them
         shutil.copy(path, tmp_path / f"sub-01_desc-{path.stem[2:]}_meg.fif")
+    mne.write_proj(tmp_path / "a-proj.fif", mne.compute_proj_raw(raw, n_grad=0, n_mag=0, n_eeg=1))
     (tmp_path / "a.fif").write_bytes(b"no such format" * 10)
+    for path in [tmp_path / "a-epo.fif", tmp_path / "a-cov.fif"]:
+        (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
     codes = {path.name: failure(path).code for path in sorted(tmp_path.iterdir())}
     assert codes == {
         "a-ave.fif": FailureCode.NOT_CONTINUOUS,
         "a-cov.fif": FailureCode.FILE_READ_ERROR,
+        "a-cov.fif.gz": FailureCode.FILE_READ_ERROR,
         "a-epo.fif": FailureCode.NOT_CONTINUOUS,
+        "a-epo.fif.gz": FailureCode.NOT_CONTINUOUS,
+        "a-proj.fif": FailureCode.FILE_READ_ERROR,
         "a.fif": FailureCode.FILE_READ_ERROR,
         "sub-01_desc-ave_meg.fif": FailureCode.NOT_CONTINUOUS,
         "sub-01_desc-cov_meg.fif": FailureCode.FILE_READ_ERROR,
@@ -384,6 +391,19 @@ def test_compressed_fif(real_dataset: Path, tmp_path: Path) -> None:
     )
     file.write_bytes(packed[: len(packed) // 2])
     assert failure(file).code is FailureCode.CORRUPT_OR_TRUNCATED
+
+
+def test_what_unpacks_to_a_thousandfold_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "sub-01_meg.fif.gz"
+    with gzip.open(file, "wb", compresslevel=9) as stream:
+        for _ in range(100):
+            stream.write(bytes(1 << 20))
+    tracemalloc.start()
+    found = failure(file)
+    assert found.code is FailureCode.FILE_READ_ERROR
+    assert "times its size" in found.message
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
 
 
 # The other formats: damage and content that is no recording

@@ -29,6 +29,12 @@ from converter.recording.signal import SignalGroup
         ("sub-01_task-rest_eeg.vhdr", False, "BrainVision"),
         ("sub-01_task-rest_eeg.ahdr", False, "BrainVision"),
         ("sub-01_task-rest_eeg.set", False, "EEGLAB"),
+        ("sub-01_task-rest_eeg.gdf", False, "GDF"),
+        ("sub-01_task-rest_eeg.CNT", False, "CNT"),
+        ("sub-01_task-rest_ieeg.lay", False, "Persyst"),
+        ("sub-01_task-rest_ieeg.EEG", False, "Nihon Kohden"),
+        ("sub-01_task-rest_eeg.cdt", False, "Curry"),
+        ("sub-01_task-rest_eeg.dat", False, "Curry"),
     ],
 )
 def test_format_by_name(name: str, is_dir: bool, expected: str) -> None:
@@ -46,6 +52,7 @@ def test_format_by_name(name: str, is_dir: bool, expected: str) -> None:
         ("a_meg.fif", True),
         ("a_meg.ds", False),
         ("a_eeg.gz", False),
+        ("a_eeg.snirf", False),
     ],
 )
 def test_unknown_names(name: str, is_dir: bool) -> None:
@@ -62,6 +69,14 @@ def test_unsupported_format_names_the_extension_and_the_known_ones(tmp_path: Pat
     assert ".xyz" in caught.value.message
     assert ".fif" in caught.value.message
     assert str(tmp_path) not in caught.value.message
+
+
+def test_snirf_holds_no_electrophysiology(tmp_path: Path) -> None:
+    file = tmp_path / "sub-01_task-rest_eeg.snirf"
+    file.write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(RecordingError, match=r"\.snirf") as caught:
+        open_recording(LocalRecording(f"sub-01/eeg/{file.name}", "eeg", file))
+    assert caught.value.code is FailureCode.UNSUPPORTED_FORMAT
 
 
 def test_the_reader_of_the_bids_name_is_called(

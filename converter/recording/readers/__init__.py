@@ -39,6 +39,7 @@ class Format:
 _FIF = Format("FIF", "fif:open_fif", "mne.io.fiff")
 _KIT = Format("KIT", "kit:open_kit", "mne.io.kit")
 _BRAINVISION = Format("BrainVision", "brainvision:open_brainvision")
+_CURRY = Format("Curry", "curry:open_curry")
 
 _FILES = {
     ".fif": _FIF,
@@ -51,6 +52,12 @@ _FILES = {
     ".vhdr": _BRAINVISION,
     ".ahdr": _BRAINVISION,
     ".set": Format("EEGLAB", "eeglab:open_eeglab"),
+    ".gdf": Format("GDF", "gdf:open_gdf"),
+    ".cnt": Format("CNT", "cnt:open_cnt"),
+    ".lay": Format("Persyst", "persyst:open_persyst"),
+    ".eeg": Format("Nihon Kohden", "nihon:open_nihon"),
+    ".cdt": _CURRY,
+    ".dat": _CURRY,
 }
 # A 4D/BTi recording is a directory without an extension.
 _DIRECTORIES = {

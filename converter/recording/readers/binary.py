@@ -139,6 +139,41 @@ class MultiplexedFile:
         self._file.close()
 
 
+class BlockedFile:
+    """Blocks of `block` samples of each channel, one after the other, from byte `offset` on."""
+
+    def __init__(
+        self, file: SampleFile, dtype: DTypeLike, n_channels: int, block: int, offset: int = 0
+    ) -> None:
+        self._file = file
+        self._offset = offset
+        self._stored = np.dtype(dtype)
+        self._n_channels = n_channels
+        self._block = block
+        self._buffer = Scratch(np.uint8)
+        self._out = Scratch(self._stored.newbyteorder("="))
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Samples `start:stop` as (n_channels, stop - start) in the file's own type."""
+        block, n_channels = self._block, self._n_channels
+        first, last = start // block, -(-stop // block)
+        out = self._out.array(n_channels, (last - first) * block)
+        size = block * n_channels * self._stored.itemsize
+        step = max(1, PIECE_BYTES // size)
+        for at in range(first, last, step):
+            count = min(step, last - at)
+            raw = self._buffer.array(count * size)
+            self._file.fill(raw, self._offset + at * size)
+            blocks = raw.view(self._stored).reshape(count, n_channels, block)
+            rows = out[:, (at - first) * block : (at - first + count) * block]
+            rows.reshape(n_channels, count, block)[...] = blocks.transpose(1, 0, 2)
+        return out[:, start - first * block : stop - first * block]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 class VectorizedFile:
     """All samples of one channel, then all of the next, from byte `offset` on.
 

@@ -27,6 +27,8 @@ from converter.recording.readers.mne_source import (
 )
 from converter.recording.signal import Gap, SourceFacts
 
+# A packed file may grow by a few times; zeros, of which a bomb is made, by a thousand.
+_MOST_UNPACKED, _SMALL_UNPACKED, _PIECE = 50, 16 << 20, 1 << 20
 _SMALLEST_SAMPLE = 2  # bytes, of the sample types that FIF knows
 
 
@@ -128,8 +130,7 @@ def _open_member(path: Path) -> tuple[FifOutline, Any]:
     packed = name.lower().endswith(".gz")
     with reading(name):
         if packed:
-            with gzip.open(path) as file:
-                unpacked = io.BytesIO(file.read())
+            unpacked = _unpacked(path)
             outline = read_outline(unpacked, unpacked.getbuffer().nbytes, name)
         else:
             with path.open("rb") as stream:
@@ -149,6 +150,21 @@ def _open_member(path: Path) -> tuple[FifOutline, Any]:
     # Notes of the acquisition are not needed, and may name people.
     raw.set_annotations(None)
     return outline, raw
+
+
+def _unpacked(path: Path) -> io.BytesIO:
+    most = _SMALL_UNPACKED + _MOST_UNPACKED * path.stat().st_size
+    unpacked = io.BytesIO()
+    with gzip.open(path) as file:
+        while piece := file.read(_PIECE):
+            unpacked.write(piece)
+            if unpacked.tell() > most:
+                raise RecordingError(
+                    FailureCode.FILE_READ_ERROR,
+                    f"{path.name} unpacks to more than {_MOST_UNPACKED} times its size, "
+                    "which no recording does.",
+                )
+    return unpacked
 
 
 def _read_one_file(raw: Any, *args: Any, **options: Any) -> tuple[Any, None, float]:

@@ -7,7 +7,7 @@ pieces and count samples across the joints (BrainVision) have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -29,6 +29,12 @@ def check_gaps(name: str, n_samples: int, n_recorded: int) -> None:
             f"{name} spreads {n_recorded} recorded samples over {n_samples}, expected at most "
             f"{_LONGEST} times as many.",
         )
+
+
+def gaps_between(stretches: Iterable[Gap]) -> tuple[Gap, ...]:
+    """What lies between the bounds of recorded stretches, which are in order and do not overlap."""
+    ends, starts = zip(*((stop, start) for start, stop in stretches), strict=True)
+    return tuple(gap for gap in zip(ends, starts[1:], strict=False) if gap[0] < gap[1])
 
 
 class Timeline:
