@@ -43,6 +43,8 @@ from .work.task import CONVERSION, WARM, Task, run_task
 
 _JSON_LIMIT: Final = 1 << 16  # bytes of a sidecar that is read to estimate needs
 
+_OF_FREE: Final = 0.9  # of the memory that is free now: other programs come and go
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -97,12 +99,18 @@ def convert(
     again: list[Task] = []
     for done, task in _run(tasks, engine):
         if _ran_out_of_memory(done) and len(tasks) > 1:
-            again.append(replace(task, demand=replace(task.demand, memory=total)))
+            again.append(task)
         else:
             yield done
     # An estimate that was too low would be so in every later run: once more, with all there is.
-    for done, _ in _run(again, engine):
-        yield done
+    if again:
+        memory = engine.free_memory()
+        for done, _ in _run([_with_memory(task, memory) for task in again], engine):
+            yield done
+
+
+def _with_memory(task: Task, memory: int) -> Task:
+    return replace(task, demand=replace(task.demand, memory=max(task.demand.memory, memory)))
 
 
 @contextmanager
@@ -142,6 +150,12 @@ class _Engine:
     def largest_memory(self) -> int:
         """Bytes that one task can have at most. Raises NoCluster."""
         return self.budget.total_memory if self.cluster is None else self.cluster.largest_memory()
+
+    def free_memory(self) -> int:
+        """Bytes that one task can have now that none is at work. Raises NoCluster."""
+        if self.cluster is not None:
+            return self.cluster.largest_memory()
+        return int(_OF_FREE * self.budget.free_memory((), enough=self.budget.total_memory))
 
     def run(
         self, tasks: Sequence[Task], preload: Sequence[str]

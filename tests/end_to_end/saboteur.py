@@ -17,11 +17,22 @@ from converter.recording.signal import SignalSource
 open_recording = convert.open_recording
 
 
+held: list[mmap.mmap] = []
+
+
+def take(size: int) -> None:
+    """Take memory, which is not touched."""
+    held.append(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def thirst() -> None:
+    """Take more than is estimated for a small recording, and go on."""
+    take(1 << 30)
+
+
 def balloon() -> None:
-    """Take memory until there is no more; none of it is touched."""
-    held = []
     while True:
-        held.append(mmap.mmap(-1, 1 << 28, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        take(1 << 28)
 
 
 def full() -> None:
@@ -41,6 +52,7 @@ FAULTS = {
     "exit": lambda: os._exit(7),
     "hang": lambda: time.sleep(600),
     "raise": lambda: {}["no such key"],
+    "thirst": thirst,
     "balloon": balloon,
     "full": full,
     "fork": fork,
