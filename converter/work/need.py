@@ -77,6 +77,8 @@ _MODELS = {
     "BDF": _Model(3),
     "BrainVision": _Model(2),
     "EEGLAB": _Model(4),
+    # A band of deflated chunks, unpacked, and what is asked of it: 256 MB where chunks are large.
+    "NWB": _Model(1, held=3, most=400 * _MB),
     "FIF": _Model(2),
     "CTF": _Model(4),
     "KIT": _Model(2),

@@ -29,6 +29,7 @@ from converter.recording.signal import SignalGroup
         ("sub-01_task-rest_eeg.vhdr", False, "BrainVision"),
         ("sub-01_task-rest_eeg.ahdr", False, "BrainVision"),
         ("sub-01_task-rest_eeg.set", False, "EEGLAB"),
+        ("sub-01_task-rest_ieeg.nwb", False, "NWB"),
     ],
 )
 def test_format_by_name(name: str, is_dir: bool, expected: str) -> None:

@@ -51,6 +51,7 @@ _FILES = {
     ".vhdr": _BRAINVISION,
     ".ahdr": _BRAINVISION,
     ".set": Format("EEGLAB", "eeglab:open_eeglab"),
+    ".nwb": Format("NWB", "nwb:open_nwb"),
 }
 # A 4D/BTi recording is a directory without an extension.
 _DIRECTORIES = {
