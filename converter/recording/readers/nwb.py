@@ -114,7 +114,7 @@ class _Reader:
             gains *= factors
         if not np.isfinite(gains).all() or not gains.all():
             raise self._file.damaged(f"has a conversion in {name} that is 0 or no number")
-        unit = spelling.unit(self._file.text(data, "unit") or "volts")
+        unit = spelling.known_unit(self._file.text(data, "unit") or "volts")
         kind = spelling.default_type(self._modality, unit)
         return tuple(
             Channel(label, kind, unit, gain, float(offset))
