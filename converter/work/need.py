@@ -86,6 +86,8 @@ _MODELS = {
     # Blocks are held whole, as float32 and three times as float64: 7.9 times a file of one block,
     # nothing to speak of where there are many.
     "EGI MFF": _Model(4, held=9),
+    # Stretches of all channels, decoded side by side, and a block of each channel.
+    "MEF3": _Model(0.5, held=20, most=400 * _MB),
 }
 # A deflated v5 matrix is unpacked in memory, which was 1.1 to 1.4 times the file for float32;
 # numbers of few digits pack better. It has 4 GB at most. A v7.3 file is streamed: 40 MB.

@@ -172,7 +172,13 @@ def test_series_of_one_rate_share_a_group_and_the_files_timeline(path: Path) -> 
     session = Session()
     session.add(rows=(0, 1, 2), name="a", rate=500.0, starting_time=7.0, conversion=1e-6)
     session.add(
-        DATA[:400, 0], (3,), name="b", rate=500.0, starting_time=7.5008, offset=2e-6, conversion=4e-6
+        DATA[:400, 0],
+        (3,),
+        name="b",
+        rate=500.0,
+        starting_time=7.5008,
+        offset=2e-6,
+        conversion=4e-6,
     )
     session.add(DATA[:8, 0], (3,), name="c", rate=100.0, starting_time=7.099)
     session.write(path)

@@ -162,10 +162,12 @@ def _block(data: SampleFile, entry: np.void) -> mef_red.Block:
         )
     if header["flags"] & mef_files.ENCRYPTED:
         raise mef_files.encrypted(data.name)
-    if header["detrend_slope"] or header["detrend_intercept"]:
+    # Libraries disagree on how such samples are restored.
+    if (header["scale_factor"], header["detrend_slope"], header["detrend_intercept"]) != (1, 0, 0):
         raise RecordingError(
             FailureCode.UNSUPPORTED_FORMAT,
-            f"{data.name} has blocks without their linear trend, which can't be converted yet.",
+            f"{data.name} has blocks that were compressed with a loss; blocks that hold every "
+            "sample were expected.",
         )
     return mef_red.Block(header, content[mef_red.HEADER_BYTES :])
 
@@ -248,7 +250,7 @@ def open_mef(recording: LocalRecording) -> MefSource:
 
     Raises RecordingError: FILE_READ_ERROR on encryption, links to other directories and segments
     that differ, CORRUPT_OR_TRUNCATED on what is damaged or contradicts itself, EMPTY_RECORDING
-    without samples, UNSUPPORTED_FORMAT on other versions and lossy compression that takes a
-    trend off, RECORDING_TOO_LARGE on blocks that can't be held.
+    without samples, UNSUPPORTED_FORMAT on other versions and lossy compression,
+    RECORDING_TOO_LARGE on blocks that can't be held.
     """
     return MefSource(recording.file, recording.modality)

@@ -80,7 +80,7 @@ def decode(blocks: Sequence[Block]) -> list[NDArray[np.int32]]:
     order = sorted(range(len(blocks)), key=lambda index: -blocks[index].n_symbols)
     decoded = _side_by_side if len(blocks) >= FEWEST_LANES else _one_by_one
     for index, symbols in zip(order, decoded([blocks[i] for i in order]), strict=True):
-        results[index] = _scaled(blocks[index], _samples(symbols, blocks[index]))
+        results[index] = _samples(symbols, blocks[index])
     return results
 
 
@@ -254,15 +254,3 @@ def _flags(content: NDArray[np.uint8]) -> NDArray[np.int64]:
             last = places[index - 1]
         is_flag[index] = places[index] > last + _KEY_BYTES
     return found[is_flag]
-
-
-def _scaled(block: Block, samples: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Samples of a block that was compressed with a loss, at their own scale again."""
-    scale = float(block.header["scale_factor"])
-    if scale == 1:
-        return samples
-    if not (np.isfinite(scale) and scale > 0):
-        raise DamagedBlock(f"a scale factor of {scale}")
-    wide = np.clip(np.rint(samples * scale), LOWEST + 1, HIGHEST - 1)
-    is_code = (samples <= LOWEST) | (samples == HIGHEST)
-    return np.where(is_code, samples, wide).astype(np.int32)
