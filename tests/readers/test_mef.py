@@ -381,7 +381,7 @@ def test_flipped_bits_end_in_samples_or_a_typed_failure(
     path: Path, fewest_lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mef_red, "FEWEST_LANES", fewest_lanes)
-    Session(path).add("A", SIGNALS["flags inside samples"][:2000])
+    Session(path).add("A", SIGNALS["flags inside samples"][:2000], block=100)
     files = [the(path, extension) for extension in (".tmet", ".tidx", ".tdat")]
     random = np.random.default_rng(3)
     seen = set()

@@ -28,7 +28,7 @@ from converter.recording.signal import (
 _VALUES_AT_ONCE = 1 << 23  # samples of all channels of a group
 _MOST_HELD_VALUES = 1 << 26  # samples of one block of each channel
 # Of a batch that is decoded side by side.
-_MOST_LANES, _BATCH_BYTES = 1024, 48 << 20
+_MOST_LANES, _BATCH_BYTES = 1024, 96 << 20
 _SECOND = 10**6
 
 

@@ -10,7 +10,7 @@ by side, the n-th byte of each in one step. That takes as long for 500 blocks as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,9 +64,9 @@ class Block:
 
     @property
     def cost(self) -> int:
-        """Bytes that decoding takes: the stream, the symbols twice, one symbol for each count."""
+        """Bytes that decoding takes: streams, a symbol for each count, symbols as integers."""
         total = int(self.header["statistics"].sum(dtype=np.int64))
-        return len(self.stream) + 2 * self.n_symbols + total
+        return len(self.stream) + total + 16 * self.n_symbols
 
 
 def decode(blocks: Sequence[Block]) -> list[NDArray[np.int32]]:
@@ -76,12 +76,13 @@ def decode(blocks: Sequence[Block]) -> list[NDArray[np.int32]]:
     """
     for block in blocks:
         _check(block)
-    results: list[NDArray[np.int32]] = [np.empty(0, np.int32)] * len(blocks)
+    # Blocks that are done first come last.
     order = sorted(range(len(blocks)), key=lambda index: -blocks[index].n_symbols)
+    ordered = [blocks[index] for index in order]
     decoded = _side_by_side if len(blocks) >= FEWEST_LANES else _one_by_one
-    for index, symbols in zip(order, decoded([blocks[i] for i in order]), strict=True):
-        results[index] = _samples(symbols, blocks[index])
-    return results
+    samples = _samples(decoded(ordered), ordered)
+    by_index = dict(zip(order, samples, strict=True))
+    return [by_index[index] for index in range(len(blocks))]
 
 
 def _check(block: Block) -> None:
@@ -101,46 +102,52 @@ def _shifted(stream: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return shifted
 
 
-def _one_by_one(blocks: Sequence[Block]) -> Iterator[NDArray[np.uint8]]:
-    for block in blocks:
-        counts = block.header["statistics"].tolist()
-        below = [0, *np.cumsum(block.header["statistics"].astype(np.int64)).tolist()]
-        symbol_of = np.repeat(np.arange(256), counts).tolist()
-        total = len(symbol_of)
-        content = bytes(_shifted(block.stream)) + bytes(_OVERRUN)
-        low, span, at = content[0], 1 << _FIRST_BITS, 1
-        symbols = bytearray(block.n_symbols)
-        end = len(content)
-        for place in range(len(symbols)):
-            while span <= _BOTTOM:
-                if at == end:
-                    raise DamagedBlock("a stream that ends before its last sample")
-                low = (low << 8 | content[at]) & 0xFFFFFFFF
-                at += 1
-                span <<= 8
-            share = span // total
-            count = low // share
-            symbol = symbol_of[count if count < total else total - 1]
-            start = share * below[symbol]
-            low -= start
-            span = span - start if symbol == _LAST_SYMBOL else share * counts[symbol]
-            symbols[place] = symbol
-        yield np.frombuffer(symbols, np.uint8)
+def _one_by_one(blocks: Sequence[Block]) -> NDArray[np.uint8]:
+    """What the streams decode to, one after the other, each after the flag that is left out."""
+    return np.frombuffer(b"".join(map(_symbols, blocks)), np.uint8)
 
 
-def _side_by_side(blocks: Sequence[Block]) -> Iterator[NDArray[np.uint8]]:
+def _symbols(block: Block) -> bytes:
+    counts = block.header["statistics"].tolist()
+    below = [0, *np.cumsum(block.header["statistics"].astype(np.int64)).tolist()]
+    symbol_of = np.repeat(np.arange(256), counts).tolist()
+    total = len(symbol_of)
+    content = bytes(_shifted(block.stream)) + bytes(_OVERRUN)
+    low, span, at = content[0], 1 << _FIRST_BITS, 1
+    symbols = bytearray(1 + block.n_symbols)
+    symbols[0] = _KEY
+    end = len(content)
+    for place in range(1, len(symbols)):
+        while span <= _BOTTOM:
+            if at == end:
+                raise DamagedBlock("a stream that ends before its last sample")
+            low = (low << 8 | content[at]) & 0xFFFFFFFF
+            at += 1
+            span <<= 8
+        share = span // total
+        count = low // share
+        symbol = symbol_of[count if count < total else total - 1]
+        start = share * below[symbol]
+        low -= start
+        span = span - start if symbol == _LAST_SYMBOL else share * counts[symbol]
+        symbols[place] = symbol
+    return bytes(symbols)
+
+
+def _side_by_side(blocks: Sequence[Block]) -> NDArray[np.uint8]:
     """The same; the blocks come with their number of symbols descending."""
     lengths = np.array([block.n_symbols for block in blocks])
-    symbols = np.empty((lengths[0], len(blocks)), np.uint8)
+    symbols = np.empty((1 + lengths[0], len(blocks)), np.uint8)
+    symbols[0] = _KEY
     lanes = _Lanes(blocks)
     # How many blocks have an n-th symbol, for all n.
     active = np.searchsorted(-lengths, -np.arange(lengths[0]), "left")
-    for row, n_active in zip(symbols, active.tolist(), strict=True):
+    for row, n_active in zip(symbols[1:], active.tolist(), strict=True):
         lanes.step(row[:n_active])
     lanes.check_ends()
-    by_lane = np.ascontiguousarray(symbols.T)
-    for lane, length in zip(by_lane, lengths.tolist(), strict=True):
-        yield lane[:length]
+    is_symbol = np.arange(len(symbols)) <= lengths[:, np.newaxis]
+    flat: NDArray[np.uint8] = np.ascontiguousarray(symbols.T)[is_symbol]
+    return flat
 
 
 class _Lanes:
@@ -214,29 +221,43 @@ class _Lanes:
             raise DamagedBlock("a stream that ends before its last sample")
 
 
-def _samples(symbols: NDArray[np.uint8], block: Block) -> NDArray[np.int32]:
-    """What flags, keys and differences come to."""
-    content = np.empty(len(symbols) + 1, np.uint8)
-    content[0], content[1:] = _KEY, symbols
+def _samples(content: NDArray[np.uint8], blocks: Sequence[Block]) -> list[NDArray[np.int32]]:
+    """What flags, keys and differences come to; each block's `content` begins with a flag."""
     flags = _flags(content)
     if flags[-1] + _KEY_BYTES >= len(content):
         raise DamagedBlock("a sample that ends beyond its block")
     keys = np.zeros(len(flags), np.uint32)
-    is_difference = np.ones(len(content), bool)
+    is_sample = np.ones(len(content), bool)
     for byte in range(_KEY_BYTES):
         place = flags + 1 + byte
         keys |= content[place].astype(np.uint32) << np.uint32(8 * byte)
-        is_difference[place] = False
+        is_sample[place] = False
     differences = content.view(np.int8).astype(np.int32)
     differences[flags] = 0
-    sums = np.cumsum(differences[is_difference], dtype=np.int32)
-    n_samples = int(block.header["n_samples"])
-    if len(sums) != n_samples:
-        raise DamagedBlock(f"{len(sums)} samples, {n_samples} were expected")
+    # Sums wrap around, as the samples do.
+    sums = np.cumsum(differences[is_sample], dtype=np.int32)
     at = flags - _KEY_BYTES * np.arange(len(flags))
     bases = keys.view(np.int32) - sums[at]
-    samples: NDArray[np.int32] = sums + np.repeat(bases, np.diff(at, append=n_samples))
-    return samples
+    sums += np.repeat(bases, np.diff(at, append=len(sums)))
+    return _of_blocks(sums, content, is_sample, blocks)
+
+
+def _of_blocks(
+    samples: NDArray[np.int32],
+    content: NDArray[np.uint8],
+    is_sample: NDArray[np.bool_],
+    blocks: Sequence[Block],
+) -> list[NDArray[np.int32]]:
+    """The samples of each block, which are as many as its header counts."""
+    ends = np.cumsum([1 + block.n_symbols for block in blocks])
+    begins = np.concatenate([[0], ends[:-1]])
+    found = np.add.reduceat(is_sample, begins, dtype=np.int64)
+    expected = np.array([int(block.header["n_samples"]) for block in blocks])
+    wrong = np.flatnonzero((found != expected) | ~is_sample[begins])
+    if len(wrong):
+        block = int(wrong[0])
+        raise DamagedBlock(f"{found[block]} samples, {expected[block]} were expected")
+    return [part.copy() for part in np.split(samples, np.cumsum(found)[:-1])]
 
 
 def _flags(content: NDArray[np.uint8]) -> NDArray[np.int64]:
