@@ -3,7 +3,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
@@ -284,10 +286,19 @@ Change = Callable[[h5py.File], None]
 ES = "acquisition/ElectricalSeries"
 
 
+@cache
+def sound() -> bytes:
+    """A file of which tests damage a copy."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "sound.nwb"
+        session = Session()
+        session.add(H5DataIO(DATA, chunks=(100, 3), compression="gzip"))
+        session.write(file)
+        return file.read_bytes()
+
+
 def changed(path: Path, change: Change) -> None:
-    session = Session()
-    session.add(H5DataIO(DATA, chunks=(100, 3), compression="gzip"))
-    session.write(path)
+    path.write_bytes(sound())
     with h5py.File(path, "r+") as file:
         change(file)
 
@@ -418,6 +429,19 @@ def attribute(node: str, name: str, value: Any) -> Change:
 def test_values_that_no_recording_has(path: Path, change: Change) -> None:
     changed(path, change)
     fails(path, CORRUPT)
+
+
+@pytest.mark.parametrize("size", [0, 2**64 - 16, 2**64 - 20])
+def test_a_heap_of_texts_that_never_ends(path: Path, size: int) -> None:
+    changed(path, lambda file: None)
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL")
+    content[heap + 5] = 7  # reserved
+    entry = heap + 16 + 16 + -(-int.from_bytes(content[heap + 24 : heap + 32], "little") // 8) * 8
+    content[entry : entry + 8] = (0 if size == 0 else 2).to_bytes(8, "little")
+    content[entry + 8 : entry + 16] = size.to_bytes(8, "little")
+    path.write_bytes(content)
+    assert "heap" in fails(path, CORRUPT)
 
 
 def test_snippets(path: Path) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.hdf5_heaps import check_heaps
 from converter.recording.readers.hdf5_samples import check_stored
 from converter.recording.readers.matlab import exact
 from converter.recording.readers.spelling import decode
@@ -36,6 +38,13 @@ class NwbFile:
         if not h5py.is_hdf5(path):
             raise self.damaged("is no HDF5 file, which every NWB file is")
         self._file = h5py.File(path, "r", locking=False)
+        try:
+            _, size_bytes = self._file.id.get_create_plist().get_sizes()
+            with SampleFile(path) as file:
+                check_heaps(file, size_bytes)
+        except BaseException:
+            self.close()
+            raise
 
     def damaged(self, sentence: str) -> RecordingError:
         """CORRUPT_OR_TRUNCATED on this file."""
