@@ -6,6 +6,7 @@ are datasets whose content lies in other files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -104,7 +105,7 @@ class NwbFile:
 
     def referred(self, node: Any, name: str) -> Any:
         """The group that a reference in an attribute of the object leads to, in this file."""
-        reference = node.attrs.get(name)
+        reference = _attribute(node, name)
         if not isinstance(reference, h5py.Reference) or not reference:
             return None
         target = self._file[reference]
@@ -112,11 +113,11 @@ class NwbFile:
 
     def text(self, node: Any, name: str) -> str:
         """A text attribute; empty when it is none."""
-        return _text(node.attrs.get(name)) if name in node.attrs else ""
+        return _text(_attribute(node, name))
 
     def number(self, node: Any, name: str) -> Fraction | None:
         """A number in an attribute, as the fraction that it was most likely rounded from."""
-        return _number(node.attrs[name]) if name in node.attrs else None
+        return _number(_attribute(node, name))
 
     def scalar(self, dataset: Any) -> Fraction | None:
         """The same for a dataset of one number."""
@@ -150,6 +151,13 @@ class NwbFile:
         self._file.close()
 
 
+def _attribute(node: Any, name: str) -> Any:
+    """The value of an attribute that holds a single one."""
+    if name not in node.attrs or math.prod(node.attrs.get_id(name).shape or ()) != 1:
+        return None
+    return node.attrs[name]
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bytes):
         value = decode(value[: _LONGEST_TEXT + 1])
@@ -159,6 +167,8 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> Fraction | None:
+    if value is None:
+        return None
     content = np.asarray(value)
     if content.size != 1 or content.dtype.kind not in "iuf":
         return None
