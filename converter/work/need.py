@@ -86,7 +86,7 @@ _MODELS = {
     # Blocks are held whole, as float32 and three times as float64: 7.9 times a file of one block,
     # nothing to speak of where there are many.
     "EGI MFF": _Model(4, held=9),
-    # Blocks of all channels, decoded side by side, and the last one of each: 120 MB at most for
+    # Blocks of all channels, decoded side by side, and the last one of each: 80 to 175 MB for
     # files of 3 to 11, and more only where blocks are hundreds of thousands of samples long.
     "MEF3": _Model(0.5, held=20, most=256 * _MB),
 }

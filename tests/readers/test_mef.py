@@ -306,6 +306,15 @@ def test_an_index_that_lies(path: Path, field: str, value: int) -> None:
     fails(path, REFUSED if field == "flags" else CORRUPT)
 
 
+def test_blocks_that_share_their_bytes(path: Path) -> None:
+    Session(path).add("A", np.zeros(4_000_000), block=400_000)
+    entries = np.tile(index_of(path)[:1], 100_000)
+    entries["time"] = START + np.arange(len(entries)) * 400 * SECOND
+    the(path, ".tidx").write_bytes(the(path, ".tidx").read_bytes()[:1024] + entries.tobytes())
+    patched(path, ".tmet", 8920, np.int64(-1).tobytes())
+    fails(path, CORRUPT)
+
+
 @pytest.mark.parametrize("seconds", [10**9, 5 * 10**12])
 def test_a_timeline_that_is_almost_all_gap(path: Path, seconds: int) -> None:
     Session(path).add("A", WALK)

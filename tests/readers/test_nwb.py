@@ -444,6 +444,12 @@ def test_a_heap_of_texts_that_never_ends(path: Path, size: int) -> None:
     assert "heap" in fails(path, CORRUPT)
 
 
+@pytest.mark.parametrize("version", ["1.0.6", "NWB-1.0.6", ""])
+def test_another_version(path: Path, version: str) -> None:
+    changed(path, attribute("/", "nwb_version", version))
+    assert "version" in fails(path, FailureCode.UNSUPPORTED_FORMAT)
+
+
 def test_snippets(path: Path) -> None:
     changed(path, replaced(f"{ES}/data", np.zeros((4, 3, 30), "i2")))
     fails(path, FailureCode.NOT_CONTINUOUS)

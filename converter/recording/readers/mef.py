@@ -15,6 +15,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import mef_files, mef_red, spelling
 from converter.recording.readers.binary import SampleFile, Scratch, check_bounds
+from converter.recording.readers.mef_timeline import SECOND
 from converter.recording.readers.mne_source import check_gaps, parsing
 from converter.recording.readers.timeline import Stretch, parts, shifted
 from converter.recording.signal import (
@@ -29,7 +30,6 @@ _VALUES_AT_ONCE = 1 << 23  # samples of all channels of a group
 _MOST_HELD_VALUES = 1 << 26  # samples of one block of each channel
 # Of a batch that is decoded side by side.
 _MOST_LANES, _BATCH_BYTES = 1024, 96 << 20
-_SECOND = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Group:
         self._members = members
         self._stretches: list[tuple[Stretch, ...]] = []
         for member in members:
-            later = (_start(member) - origin) * float(rate) / _SECOND
+            later = (_start(member) - origin) * float(rate) / SECOND
             self._stretches.append(shifted(member.timeline.stretches, round(later)))
         n_samples = max(stretches[-1].end for stretches in self._stretches)
         check_gaps(name, n_samples * len(members), sum(member.n_samples for member in members))

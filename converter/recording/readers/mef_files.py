@@ -7,7 +7,6 @@ is read: section 3, which names the subject and the place, never is.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
 from converter.recording.readers.matlab import exact
 from converter.recording.readers.mef_red import HEADER_BYTES
-from converter.recording.readers.timeline import MOST_STRETCHES, Stretch
+from converter.recording.readers.mef_timeline import Timeline
 
 HEADER_SIZE = 1024  # of every file
 INDEX = np.dtype(
@@ -40,11 +39,10 @@ INDEX = np.dtype(
         ("reserved", "V11"),
     ]
 )
-DISCONTINUITY, ENCRYPTED = 1, 2 | 4  # block flags
+ENCRYPTED = 2 | 4  # flags of a block
 ENTRIES_AT_ONCE = 1 << 14
 _MOST_BLOCK_SAMPLES = 1 << 22
 _MOST_SAMPLES_A_BYTE = 1500  # a flat line takes log2(256 / 255) bits a sample, at least
-_SECOND = 10**6  # times are in microseconds
 _NO_TIME = -(2**63)
 
 # Fields of the metadata, by their place in the file.
@@ -86,62 +84,6 @@ class Segment:
                 count = min(ENTRIES_AT_ONCE, self.n_blocks - at)
                 yield at, self.first[piece], _entries(file, at, count)
                 piece += 1
-
-
-class Timeline:
-    """Where a channel's blocks lie in time, as they are added in the order of the file.
-
-    A block begins a stretch where its time is half a sample or more behind the end of the one
-    before, if it is flagged as a discontinuity or begins a segment. Times of other blocks are as
-    good as the clock of a computer: a second has to be missing.
-    """
-
-    def __init__(self, label: str, rate: Fraction) -> None:
-        self._label, self._rate = label, float(rate)
-        self.start: int | None = None  # in microseconds
-        self.stretches: list[Stretch] = []
-        self.n_samples = 0
-        self._expected = 0.0  # the time of the next block
-
-    def add(self, entries: NDArray[np.void], *, is_segment: bool) -> None:
-        """Add blocks by their entries of an index, the first of a segment or more of them."""
-        # Below 0 where the time of the recording was made relative to a secret one.
-        times = np.abs(entries["time"])
-        counts = entries["n_samples"].astype(np.int64)
-        lasts = times + counts * (_SECOND / self._rate)
-        jumps = times - np.concatenate([[self._expected], lasts[:-1]])
-        begins = (entries["flags"] & DISCONTINUITY > 0) | (np.abs(jumps) > _SECOND)
-        begins[0] |= is_segment
-        self._expected = float(lasts[-1])
-        bounds = [*np.flatnonzero(begins).tolist(), len(entries)]
-        self._extend(int(counts[: bounds[0]].sum()))
-        for first, last in itertools.pairwise(bounds):
-            self._begin(int(times[first]))
-            self._extend(int(counts[first:last].sum()))
-
-    def _extend(self, count: int) -> None:
-        if count:
-            last = self.stretches[-1]
-            self.stretches[-1] = Stretch(last.place, last.first, last.count + count)
-            self.n_samples += count
-
-    def _begin(self, time: int) -> None:
-        if self.start is None:
-            self.start = time
-        place = (time - self.start) * self._rate / _SECOND
-        end = self.stretches[-1].end if self.stretches else 0
-        if place < end - self._rate - 1:
-            raise _damaged(
-                f"{self._label}: a block begins {(end - place) / self._rate:.3f} s before the end "
-                "of the one before it"
-            )
-        if not self.stretches or place - end >= 0.5:
-            self.stretches.append(Stretch(round(place), self.n_samples, 0))
-        if len(self.stretches) > MOST_STRETCHES:
-            raise RecordingError(
-                FailureCode.NOT_CONTINUOUS,
-                f"{self._label}: more than {MOST_STRETCHES} gaps, one recording was expected.",
-            )
 
 
 @dataclass(slots=True)
@@ -286,10 +228,17 @@ def _add_segment(channel: Channel, directory: Path, metadata: Metadata) -> None:
         segment.n_blocks, rest = divmod(file.size - HEADER_SIZE, INDEX.itemsize)
         if rest or segment.n_blocks < 0:
             raise _damaged(f"{file.name} has {file.size} bytes, which end within an entry")
+        n_bytes = 0
         for first in range(0, segment.n_blocks, ENTRIES_AT_ONCE):
             count = min(ENTRIES_AT_ONCE, segment.n_blocks - first)
             entries = _entries(file, first, count)
             _check_entries(file.name, entries, data_size)
+            n_bytes += int(entries["n_bytes"].sum(dtype=np.int64))
+            if n_bytes > data_size:
+                raise _damaged(
+                    f"{file.name} has blocks of {n_bytes} bytes and more, of a file of "
+                    f"{data_size} bytes"
+                )
             segment.first.append(segment.n_samples)
             segment.n_samples += int(entries["n_samples"].sum(dtype=np.int64))
             longest = int(entries["n_samples"].max())
