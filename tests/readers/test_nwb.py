@@ -444,6 +444,26 @@ def test_a_heap_of_texts_that_never_ends(path: Path, size: int) -> None:
     assert "heap" in fails(path, CORRUPT)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u2"])
+def test_numbers_of_any_type(path: Path, dtype: str) -> None:
+    def change(file: h5py.File) -> None:
+        file[f"{ES}/starting_time"].attrs["rate"] = np.array(512, dtype)
+        file[f"{ES}/data"].attrs["conversion"] = np.array([2], dtype)
+        file[f"{ES}/data"].attrs["unit"] = np.bytes_("millivolts")
+        file[f"{ES}/data"].attrs["offset"] = np.array(-3 if dtype != "u2" else 3, dtype)
+
+    changed(path, change)
+    group = opened(path).groups[0]
+    assert group.rate == 512
+    offset = 3 if dtype == "u2" else -3
+    assert [(c.gain, c.offset, c.unit) for c in group.channels] == [(2, offset, "mV")] * 3
+
+
+def test_a_conversion_in_single_precision(path: Path) -> None:
+    changed(path, attribute(f"{ES}/data", "conversion", np.float32(1e-6)))
+    assert {channel.gain for channel in opened(path).groups[0].channels} == {1e-6}
+
+
 @pytest.mark.parametrize("version", ["1.0.6", "NWB-1.0.6", ""])
 def test_another_version(path: Path, version: str) -> None:
     changed(path, attribute("/", "nwb_version", version))

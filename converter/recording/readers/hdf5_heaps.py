@@ -7,6 +7,8 @@ end where one of them is 0. Layout: HDF5 File Format Specification, "Global Heap
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.binary import SampleFile
@@ -17,6 +19,13 @@ _PIECE = 8 << 20
 _MOST_ENTRIES = 1 << 22  # of all heaps
 _ALIGNMENT = 8
 _ENTRY_FIXED = 8  # number, references, reserved; then comes the size
+
+
+def check_file_heaps(path: Path, opened: Any) -> None:
+    """See check_heaps; `opened` is the same file as h5py has it."""
+    _, size_bytes = opened.id.get_create_plist().get_sizes()
+    with SampleFile(path) as file:
+        check_heaps(file, size_bytes)
 
 
 def check_heaps(file: SampleFile, size_bytes: int) -> None:

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.readers.binary import SampleFile
-from converter.recording.readers.hdf5_heaps import check_heaps
+from converter.recording.readers.hdf5_heaps import check_file_heaps
 from converter.recording.readers.hdf5_samples import check_stored
 from converter.recording.readers.matlab import exact
 from converter.recording.readers.spelling import decode
@@ -40,9 +39,7 @@ class NwbFile:
             raise self.damaged("is no HDF5 file, which every NWB file is")
         self._file = h5py.File(path, "r", locking=False)
         try:
-            _, size_bytes = self._file.id.get_create_plist().get_sizes()
-            with SampleFile(path) as file:
-                check_heaps(file, size_bytes)
+            check_file_heaps(path, self._file)
         except BaseException:
             self.close()
             raise
