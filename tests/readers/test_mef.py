@@ -311,7 +311,22 @@ def test_blocks_that_share_their_bytes(path: Path) -> None:
     entries = np.tile(index_of(path)[:1], 100_000)
     entries["time"] = START + np.arange(len(entries)) * 400 * SECOND
     the(path, ".tidx").write_bytes(the(path, ".tidx").read_bytes()[:1024] + entries.tobytes())
+    patched(path, ".tidx", 32, np.int64(len(entries)).tobytes())
     patched(path, ".tmet", 8920, np.int64(-1).tobytes())
+    assert "blocks of" in fails(path, CORRUPT)
+
+
+def test_bytes_after_the_last_entry_of_an_index(path: Path) -> None:
+    Session(path).add("A", WALK)
+    with the(path, ".tidx").open("ab") as file:
+        file.write(bytes(100))
+    np.testing.assert_array_equal(whole(opened(path))[0], WALK)
+
+
+@pytest.mark.parametrize("count", [-1, 25, 27, 10**12])
+def test_an_index_that_counts_its_entries_wrong(path: Path, count: int) -> None:
+    Session(path).add("A", WALK)
+    patched(path, ".tidx", 32, np.int64(count).tobytes())
     fails(path, CORRUPT)
 
 

@@ -25,6 +25,7 @@ from converter.recording.readers.mef_red import HEADER_BYTES
 from converter.recording.readers.mef_timeline import Timeline
 
 HEADER_SIZE = 1024  # of every file
+_N_ENTRIES = 32  # the place in there of how many entries follow
 INDEX = np.dtype(
     [
         ("offset", "<i8"),
@@ -225,9 +226,13 @@ def _add_segment(channel: Channel, directory: Path, metadata: Metadata) -> None:
         data_size = data.size
     with SampleFile(segment.index) as file:
         check_header(file, b"tidx")
-        segment.n_blocks, rest = divmod(file.size - HEADER_SIZE, INDEX.itemsize)
-        if rest or segment.n_blocks < 0:
-            raise _damaged(f"{file.name} has {file.size} bytes, which end within an entry")
+        segment.n_blocks = int.from_bytes(file.bytes(_N_ENTRIES, 8), "little", signed=True)
+        most = (file.size - HEADER_SIZE) // INDEX.itemsize
+        if not 0 <= segment.n_blocks <= most:
+            raise _damaged(
+                f"{file.name} counts {segment.n_blocks} blocks, its {file.size} bytes hold "
+                f"entries of {most}"
+            )
         n_bytes = 0
         for first in range(0, segment.n_blocks, ENTRIES_AT_ONCE):
             count = min(ENTRIES_AT_ONCE, segment.n_blocks - first)
