@@ -51,7 +51,7 @@ SPLIT_FORMATS = frozenset({".fif", ".fif.gz"})
 # Who owns a store name that several sources share. Open, self-contained files first, then
 # files of vendors' formats, then directories; a format that is not listed comes last.
 PREFERENCE: tuple[str, ...] = (
-    *(".edf", ".bdf", ".vhdr", ".set", ".fif", ".fif.gz", ".ahdr"),
+    *(".edf", ".bdf", ".vhdr", ".set", ".nwb", ".fif", ".fif.gz", ".ahdr"),
     *(".con", ".sqd", ".kdf", ".gdf", ".cnt", ".lay", ".eeg", ".cdt", ".dat"),
     *(".ds", ".mefd", ".mff", ""),
 )

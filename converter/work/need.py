@@ -77,6 +77,8 @@ _MODELS = {
     "BDF": _Model(3),
     "BrainVision": _Model(2),
     "EEGLAB": _Model(4),
+    # The cache of unpacked chunks, where these are large: 120 MB for a file of 69.
+    "NWB": _Model(1, held=3, most=256 * _MB),
     "FIF": _Model(2),
     "CTF": _Model(4),
     "KIT": _Model(2),
@@ -89,6 +91,9 @@ _MODELS = {
     # Blocks are held whole, as float32 and three times as float64: 7.9 times a file of one block,
     # nothing to speak of where there are many.
     "EGI MFF": _Model(4, held=9),
+    # Blocks of all channels, decoded side by side, and the last one of each: 80 to 175 MB for
+    # files of 3 to 11, and more only where blocks are hundreds of thousands of samples long.
+    "MEF3": _Model(0.5, held=20, most=256 * _MB),
 }
 # A deflated v5 matrix is unpacked in memory, which was 1.1 to 1.4 times the file for float32;
 # numbers of few digits pack better. It has 4 GB at most. A v7.3 file is streamed: 40 MB.

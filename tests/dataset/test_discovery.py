@@ -152,12 +152,14 @@ def test_one_of_several_sources_owns_a_store_name() -> None:
         *("b_meg.fif", "b_meg/config", "b_meg/c,rfDC"),
         *("c_eeg.EDF", "c_eeg.edf"),
         *("x/d_eeg.set", "y/d_eeg.set"),
+        *("e_ieeg.mefd/A.timd/A-000000.segd/A-000000.tmet", "e_ieeg.nwb"),
     )
     assert {path: r.conflict for path, r in recordings.items()} == {
         **{"a_eeg.edf": None, "a_eeg.set": "a_eeg.edf", "a_eeg.xyz": "a_eeg.edf"},
         **{"b_meg.fif": None, "b_meg": "b_meg.fif"},
         **{"c_eeg.EDF": None, "c_eeg.edf": "c_eeg.EDF"},
         **{"x/d_eeg.set": None, "y/d_eeg.set": None},
+        **{"e_ieeg.nwb": None, "e_ieeg.mefd": "e_ieeg.nwb"},
     }
 
 

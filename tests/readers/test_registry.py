@@ -24,6 +24,7 @@ from converter.recording.signal import SignalGroup
         ("sub-01_task-rest_meg.ds", True, "CTF"),
         ("sub-01_task-rest_meg", True, "4D/BTi"),
         ("sub-01_task-rest_eeg.mff", True, "EGI MFF"),
+        ("sub-01_task-rest_ieeg.mefd", True, "MEF3"),
         ("sub-01_task-rest_eeg.EDF", False, "EDF"),
         ("sub-01_task-rest_eeg.bdf", False, "BDF"),
         ("sub-01_task-rest_eeg.vhdr", False, "BrainVision"),
@@ -35,6 +36,7 @@ from converter.recording.signal import SignalGroup
         ("sub-01_task-rest_ieeg.EEG", False, "Nihon Kohden"),
         ("sub-01_task-rest_eeg.cdt", False, "Curry"),
         ("sub-01_task-rest_eeg.dat", False, "Curry"),
+        ("sub-01_task-rest_ieeg.nwb", False, "NWB"),
     ],
 )
 def test_format_by_name(name: str, is_dir: bool, expected: str) -> None:
@@ -47,7 +49,8 @@ def test_format_by_name(name: str, is_dir: bool, expected: str) -> None:
     ("name", "is_dir"),
     [
         ("a_eeg.xyz", False),
-        ("a_ieeg.mefd", True),
+        ("a_ieeg.mefd", False),
+        ("a_ieeg.nwb", True),
         ("a_meg", False),
         ("a_meg.fif", True),
         ("a_meg.ds", False),

@@ -69,6 +69,17 @@ def test_formats_that_hold_their_samples_need_a_multiple_of_their_size() -> None
     assert need(recording("sub-01_eeg.mff", GB), is_dir=True).memory > 8 * GB
 
 
+@pytest.mark.parametrize(("name", "is_dir"), [("a_ieeg.nwb", False), ("a_ieeg.mefd", True)])
+def test_formats_with_a_bounded_buffer(name: str, is_dir: bool) -> None:
+    sizes = (MB, GB, 100 * GB)
+    small, large, huge = (
+        need(recording(name, size, modality="ieeg"), is_dir=is_dir) for size in sizes
+    )
+    assert small.memory < 400 * MB < large.memory == huge.memory < 800 * MB
+    assert huge.least == small.least < 100 * MB
+    assert huge.scratch > 200 * GB
+
+
 def test_a_matrix_inside_a_set_file_has_4_gb_at_most() -> None:
     assert need(recording("sub-01_eeg.set", 177 * GB)).memory < 5 * GB
 

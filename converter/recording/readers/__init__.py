@@ -58,10 +58,12 @@ _FILES = {
     ".eeg": Format("Nihon Kohden", "nihon:open_nihon"),
     ".cdt": _CURRY,
     ".dat": _CURRY,
+    ".nwb": Format("NWB", "nwb:open_nwb"),
 }
 # A 4D/BTi recording is a directory without an extension.
 _DIRECTORIES = {
     ".ds": Format("CTF", "ctf:open_ctf", "mne.io.ctf"),
+    ".mefd": Format("MEF3", "mef:open_mef"),
     ".mff": Format("EGI MFF", "egi:open_egi", "mne.io.egi"),
     "": Format("4D/BTi", "bti:open_bti", "mne.io.bti"),
 }

@@ -41,6 +41,12 @@ class SampleFile:
             self.close()
             raise RecordingError(FailureCode.FILE_READ_ERROR, f"{path.name} is not a regular file.")
 
+    def __enter__(self) -> SampleFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def fill(self, buffer: NDArray[np.uint8], offset: int) -> None:
         """Fill a contiguous `buffer` with the bytes from `offset` on."""
         view, done = buffer.data, 0

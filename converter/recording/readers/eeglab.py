@@ -5,8 +5,6 @@ Fields as EEGLAB's eeg_checkset describes them. Numbers are microvolts by its co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from converter.recording.readers.companions import named_file, same_stem
 from converter.recording.readers.matlab import MatlabFile, Samples
 from converter.recording.readers.matlab_hdf5 import Hdf5File
 from converter.recording.readers.matlab_v5 import Mat5File
-from converter.recording.readers.mne_source import reading
+from converter.recording.readers.mne_source import parsing
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
 
 _FIELDS = ("nbchan", "pnts", "trials", "srate", "data", "datfile", "chanlocs", "labels", "type")
@@ -43,18 +41,6 @@ _TYPES = {
     "stim": "TRIG",
     "trigger": "TRIG",
 }
-
-
-@contextmanager
-def _parsing(name: str) -> Iterator[None]:
-    """What MATLAB and HDF5 libraries raise, as CORRUPT_OR_TRUNCATED."""
-    try:
-        with reading(name):
-            yield
-    except RecordingError as error:
-        if error.__cause__ is None:
-            raise
-        raise RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, error.message) from error
 
 
 def _channels(mat: MatlabFile, n_channels: int, modality: str) -> tuple[Channel, ...]:
@@ -83,7 +69,7 @@ class _Inline:
         self._mat = mat
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        with _parsing(self._name):
+        with parsing(self._name):
             return self._samples.read(start, stop)
 
     def close(self) -> None:
@@ -99,10 +85,10 @@ class EeglabSource:
 
     def __init__(self, path: Path, modality: str) -> None:
         self._name = path.name
-        with _parsing(path.name):
+        with parsing(path.name):
             mat = _open_matlab(path)
         try:
-            with _parsing(path.name):
+            with parsing(path.name):
                 self._open(path, mat, modality)
         except BaseException:
             mat.close()

@@ -31,10 +31,15 @@ def check_gaps(name: str, n_samples: int, n_recorded: int) -> None:
         )
 
 
-def gaps_between(stretches: Iterable[Gap]) -> tuple[Gap, ...]:
-    """What lies between the bounds of recorded stretches, which are in order and do not overlap."""
-    ends, starts = zip(*((stop, start) for start, stop in stretches), strict=True)
-    return tuple(gap for gap in zip(ends, starts[1:], strict=False) if gap[0] < gap[1])
+def gaps_between(stretches: Iterable[tuple[int, int]]) -> tuple[Gap, ...]:
+    """What no stretch covers, given by its bounds, from the start of the first one on."""
+    gaps = []
+    end: int | None = None
+    for start, stop in sorted(stretches):
+        if end is not None and start > end:
+            gaps.append((end, start))
+        end = stop if end is None else max(end, stop)
+    return tuple(gaps)
 
 
 class Timeline:

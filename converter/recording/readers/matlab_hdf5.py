@@ -5,20 +5,17 @@ Links to elsewhere and storage in other files are refused.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from isal import isal_zlib
-from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.readers.binary import Scratch, transpose_into
+from converter.recording.readers.hdf5_heaps import check_file_heaps
+from converter.recording.readers.hdf5_samples import Hdf5Samples, check_stored, open_samples
 from converter.recording.readers.matlab import (
-    DEFLATE_LIMIT,
     MAX_CELLS,
     MAX_TEXT,
     exact,
@@ -26,74 +23,13 @@ from converter.recording.readers.matlab import (
     well_formed,
 )
 
-CHUNK_CACHE_BYTES = 256 << 20
-
-
-class Hdf5Samples:
-    """A matrix of an HDF5 file, which stores MATLAB's columns as rows, read by hyperslab."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self.shape: tuple[int, ...] = dataset.shape[::-1]
-        self.granule: int = dataset.chunks[0] if dataset.chunks else 1
-        self._rows = Scratch(dataset.dtype)
-        self._out = Scratch(dataset.dtype.newbyteorder("="))
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Columns `start:stop`."""
-        out = self._out.array(self.shape[0], stop - start)
-        if out.size:
-            self._fill(out, start, stop)
-        return out
-
-    def _fill(self, out: NDArray[Any], start: int, stop: int) -> None:
-        rows = self._rows.array(stop - start, self.shape[0])
-        self._dataset.read_direct(rows, np.s_[start:stop])
-        transpose_into(out, rows)
-
-
-class DeflatedSamples(Hdf5Samples):
-    """A matrix whose chunks are deflated and nothing else, inflated here: HDF5 takes twice as long.
-
-    Any chunk that a read touches is inflated, so reads of whole granules cost least.
-    """
-
-    @classmethod
-    def fits(cls, dataset: Any) -> bool:
-        """Whether the dataset is stored like this, with no chunk left out."""
-        if not dataset.chunks or len(dataset.shape) != 2:
-            return False
-        filters = dataset.id.get_create_plist()
-        if filters.get_nfilters() != 1 or filters.get_filter(0)[0] != h5py.h5z.FILTER_DEFLATE:
-            return False
-        sizes = zip(dataset.shape, dataset.chunks, strict=True)
-        expected = math.prod(-(-length // size) for length, size in sizes)
-        return bool(dataset.id.get_num_chunks() == expected)
-
-    def _fill(self, out: NDArray[Any], start: int, stop: int) -> None:
-        height, width = self._dataset.chunks
-        for row in range(start // height * height, stop, height):
-            first, last = max(start, row), min(stop, row + height)
-            for column in range(0, self.shape[0], width):
-                target = out[column : column + width, first - start : last - start]
-                chunk = self._chunk(row, column)
-                transpose_into(target, chunk[first - row : last - row, : len(target)])
-
-    def _chunk(self, row: int, column: int) -> NDArray[Any]:
-        skipped, content = self._dataset.id.read_direct_chunk((row, column))
-        chunks, dtype = self._dataset.chunks, self._dataset.dtype
-        size = math.prod(chunks) * dtype.itemsize
-        if not skipped:
-            content = isal_zlib.decompressobj().decompress(content, size)
-        return np.frombuffer(content, dtype, math.prod(chunks)).reshape(chunks)
-
 
 class Hdf5File:
     """A MATLAB v7.3 file."""
 
     def __init__(self, path: Path, struct: str) -> None:
-        self._name = path.name
-        self._size = path.stat().st_size
+        self._path, self._name = path, path.name
+        self._is_looked_through = False
         self._file = h5py.File(path, "r", locking=False)
         try:
             top = self._node(self._file, struct)
@@ -111,7 +47,16 @@ class Hdf5File:
         node = group[name]
         if isinstance(node, h5py.Dataset) and (node.external or node.is_virtual):
             raise self._refused(f"keeps {name} in other files")
+        self._look_through(node)
         return node
+
+    def _look_through(self, node: Any) -> None:
+        """Make sure of the file's heaps before a class is read that other tools put there."""
+        if self._is_looked_through or "MATLAB_class" not in node.attrs:
+            return
+        if node.attrs.get_id("MATLAB_class").dtype.kind == "O":
+            check_file_heaps(self._path, self._file)
+            self._is_looked_through = True
 
     def _refused(self, sentence: str) -> RecordingError:
         return RecordingError(
@@ -156,6 +101,7 @@ class Hdf5File:
             return ""
         if node.external or node.is_virtual:
             raise self._refused("keeps a cell in other files")
+        self._look_through(node)
         return next(iter(_texts(node)), "")
 
     def samples(self, name: str) -> Hdf5Samples | None:
@@ -163,17 +109,8 @@ class Hdf5File:
         node = self._dataset(name)
         if node is None or _matlab_class(node) == "char" or node.dtype.kind not in "iuf":
             return None
-        stored, claimed = node.id.get_storage_size(), math.prod(node.shape) * node.dtype.itemsize
-        if claimed > stored * (DEFLATE_LIMIT if node.compression else 1):
-            raise RecordingError(
-                FailureCode.CORRUPT_OR_TRUNCATED,
-                f"{self._name} stores {stored} bytes of {name}, {claimed} were expected.",
-            )
-        if not node.size:
-            return None
-        if DeflatedSamples.fits(node):
-            return DeflatedSamples(node)
-        return Hdf5Samples(_with_chunk_cache(node))
+        check_stored(self._name, name, node)
+        return open_samples(node) if node.size else None
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
@@ -193,15 +130,3 @@ def _texts(node: Any) -> list[str]:
         return [number_text(node[()].reshape(-1)[0])] if node.size == 1 else []
     columns = np.atleast_2d(node[()].T)
     return [well_formed("".join(map(chr, row))) for row in columns.tolist()]
-
-
-def _with_chunk_cache(dataset: Any) -> Any:
-    """The dataset with a cache for one band of chunks: each is unpacked once, in file order."""
-    if not dataset.chunks:
-        return dataset
-    across = -(-dataset.shape[-1] // dataset.chunks[-1])
-    band = across * math.prod(dataset.chunks) * dataset.dtype.itemsize
-    access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-    access.set_chunk_cache(10 * across + 1, min(2 * band, CHUNK_CACHE_BYTES), 1.0)
-    parent, name = dataset.parent.id, dataset.name.rsplit("/", 1)[-1].encode()
-    return h5py.Dataset(h5py.h5d.open(parent, name, access))

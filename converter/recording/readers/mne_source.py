@@ -105,6 +105,18 @@ def reading(name: str) -> Iterator[None]:
             raise _as_recording_error(name, warning.message, FailureCode.CORRUPT_OR_TRUNCATED)
 
 
+@contextmanager
+def parsing(name: str) -> Iterator[None]:
+    """The same, with every error that a library raises as `corrupt_or_truncated`."""
+    try:
+        with reading(name):
+            yield
+    except RecordingError as error:
+        if error.__cause__ is None:
+            raise
+        raise RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, error.message) from error
+
+
 def _as_recording_error(
     name: str, error: Exception | Warning | str, code: FailureCode | None = None
 ) -> RecordingError:

@@ -6,6 +6,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from converter.recording.units import parse_unit
+
 # Powers of ten that turn a voltage into volts.
 VOLT_EXPONENTS = {"V": 0, "mV": -3, "uV": -6, "nV": -9, "pV": -12, "kV": 3}
 # Prefix and symbol are case-sensitive; these few can mean nothing but a voltage.
@@ -59,6 +61,12 @@ def unit(text: str) -> str:
     if text[:1] in _MICRO_BEFORE_VOLT and text[1:] in ("V", "v"):
         text = "uV"
     return _VOLT_SPELLINGS.get(text, text) or "n/a"
+
+
+def known_unit(text: str) -> str:
+    """A physical dimension of a long field, which could hold anything else: a unit or `n/a`."""
+    found = unit(text)
+    return "n/a" if parse_unit(found) is None else found
 
 
 def default_type(modality: str, unit: str) -> str:
