@@ -185,6 +185,7 @@ def test_gaps_between_blocks_and_segments_are_zeros(path: Path) -> None:
     session.add("A", WALK[5000:6200], after=7.5, segment=1)
     session.add("A", WALK[6200:7000], after=10.0, segment=2)
     source = opened(path)
+    assert source.groups[0].gaps == ((2500, 5000), (8700, 10_000))
     expected = np.zeros(10_800, np.int32)
     for first, last, place in [(0, 2500, 0), (2500, 6200, 5000), (6200, 7000, 10_000)]:
         expected[place : place + last - first] = WALK[first:last]

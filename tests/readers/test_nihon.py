@@ -192,6 +192,7 @@ def test_pauses_are_zeros(tmp_path: Path) -> None:
     empty = np.zeros((4, 900), "i2")  # 7 s from start to start, less 2.5 s
     whole = np.concatenate([parts[0], empty, parts[1]], axis=1)
     assert source.groups[0].n_samples == 1700
+    assert source.groups[0].gaps == ((500, 1400),)
     for start, stop in [(0, 1700), (600, 700), (499, 1401), (1399, 1400)]:
         np.testing.assert_array_equal(source.read(0, start, stop), whole[:, start:stop])
     source.close()

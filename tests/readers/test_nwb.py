@@ -230,6 +230,7 @@ def test_gaps_in_the_times_are_zeros(path: Path) -> None:
     with_times(path, times)
     source = opened(path)
     assert source.groups[0].rate == 250
+    assert source.groups[0].gaps == ((300, 550), (1249, 1374))
     expected = np.zeros((6, 1375), np.int16)
     for first, last, place in ((0, 300, 0), (300, 999, 550), (999, 1000, 1374)):
         expected[:, place : place + last - first] = np.tile(DATA[first:last].T, (2, 1))

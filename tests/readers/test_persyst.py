@@ -145,6 +145,7 @@ def test_pauses_are_zeros(tmp_path: Path) -> None:
         axis=1,
     )
     assert source.groups[0].n_samples == 650
+    assert source.groups[0].gaps == ((50, 350), (420, 620))
     for start, stop in [(0, 650), (49, 351), (60, 300), (349, 350), (400, 640), (50, 350), (0, 0)]:
         np.testing.assert_array_equal(source.read(0, start, stop), expected[:, start:stop])
     source.close()
