@@ -1,4 +1,8 @@
-"""Faults in place of the reader, for recordings whose task names one; a worker preloads this."""
+"""A run whose workers do the worst that a reader can do, for recordings whose task names it.
+
+To be imported by the process that workers are forked from, and to be run as a program:
+`python -m tests.end_to_end.saboteur REPOSITORY DEST SECONDS`, with the time limit of a phase.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+from converter import conversion, convert_dataset
 from converter.recording import convert
 from converter.recording.local import LocalRecording
 from converter.recording.signal import SignalSource
+from converter.work.task import CONVERSION
+
+from .history import History
 
 open_recording = convert.open_recording
 
@@ -42,7 +51,7 @@ def full() -> None:
 def fork() -> None:
     """Leave a child behind that names the run's scratch."""
     script = "import time; time.sleep(600)"
-    subprocess.Popen([sys.executable, "-c", script, os.environ["SOAK"]])
+    subprocess.Popen([sys.executable, "-c", script, os.environ["SABOTAGED"]])
 
 
 FAULTS = {
@@ -65,4 +74,17 @@ def sabotaged(recording: LocalRecording) -> SignalSource:
     return open_recording(recording)
 
 
-convert.open_recording = sabotaged
+def run(history: History, seconds: float = 60.0) -> None:
+    """Convert a dataset in a process of its own, whose server of workers is a new one."""
+    arguments = [sys.executable, "-m", __name__, history.root, history.dest, str(seconds)]
+    environment = {**os.environ, "SABOTAGED": str(history.dest)}
+    subprocess.run(arguments, env=environment, cwd=ROOT, check=True)
+
+
+ROOT = Path(__file__).parents[2]
+
+if __name__ == "__main__":
+    conversion.CONVERSION = (*CONVERSION, "tests.end_to_end.saboteur")
+    convert_dataset(sys.argv[1], dest=sys.argv[2], timeout=float(sys.argv[3]), jobs=2)
+elif "SABOTAGED" in os.environ:
+    convert.open_recording = sabotaged

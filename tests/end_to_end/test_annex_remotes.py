@@ -51,7 +51,7 @@ def source_of(dataset: AnnexDataset, folder: Path, *trusted: str) -> ContentSour
 
 
 def laid_out(source: ContentSource, into: Path) -> dict[str, bytes]:
-    repository = Repository(source.repository)
+    repository = source.repository
     entries = tuple(Snapshot.read(repository, repository.resolve("HEAD")))
     annexed = tuple(entry for entry in entries if entry.path in CONTENTS)
     recording = Recording(EEG, "z", "eeg", ".edf", {}, annexed)

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from converter.work.task import CONVERSION
-
 from ..servers.dask_cluster import until
+from . import saboteur
 from .disks import disk
 from .history import DATASET_ID, History, check_invariant, edf, state
 
@@ -206,16 +205,13 @@ def test_a_clock_that_goes_back_between_runs(
     assert state(tmp_path) == undisturbed
 
 
-def test_a_recording_that_needs_more_than_estimated_gets_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_that_needs_more_than_estimated_gets_it(tmp_path: Path) -> None:
     history = History(tmp_path)
     for task in ("rest", "thirst", "balloon"):
         history.record(f"sub-01/eeg/sub-01_task-{task}_eeg.edf")
     history.commit()
-    preload = (*CONVERSION, "tests.end_to_end.saboteur")
-    monkeypatch.setattr("converter.conversion.CONVERSION", preload)
-    summary = history.run().summary
-    assert summary.store_count == 2
-    (pending,) = summary.pending
-    assert ("task-balloon" in pending.path, pending.reason) == (True, "memory_budget")
+    saboteur.run(history)
+    index = history.index
+    assert index["store_count"] == 2
+    (pending,) = index["pending"]
+    assert ("task-balloon" in pending["path"], pending["reason"]) == (True, "memory_budget")
