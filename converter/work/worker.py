@@ -13,6 +13,8 @@ from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
 from typing import Protocol, TypeVar
 
+from .apart import DiedApart
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -62,7 +64,11 @@ class PoolTurn:
 def work_in_process(work: Callable[[T, Turn], R], task: T, pipe: Connection) -> None:
     """Run one task and send its result as a tuple of one; the main function of a worker."""
     _leave_family()
-    pipe.send((work(task, PoolTurn(pipe)),))
+    try:
+        result = work(task, PoolTurn(pipe))
+    except DiedApart as death:
+        death.repeat()
+    pipe.send((result,))
 
 
 def _leave_family() -> None:
