@@ -40,11 +40,11 @@ class DiedApart(Exception):
         os._exit(max(1, self.status))
 
 
-def run_apart(function: Callable[[], bytes]) -> bytes:
+def run_apart(function: Callable[[], bytes], tell: Callable[[int], None]) -> bytes:
     """What `function` returns in a forked process, which ends with this one at the latest.
 
     The function has the standard streams, and no other file or connection that is open here.
-    It should not raise. Raises DiedApart.
+    It should not raise. `tell` is told the process's id. Raises DiedApart.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
@@ -54,6 +54,7 @@ def run_apart(function: Callable[[], bytes]) -> bytes:
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         try:
+            tell(child)
             result = pipe.read(_MOST + 1)
         except BaseException:
             os.kill(child, signal.SIGKILL)

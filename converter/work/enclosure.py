@@ -43,30 +43,35 @@ def enclose(readable: Iterable[Path], store: Path, scratch: Path) -> None:
     scratch = scratch.absolute()
     os.environ.update(dict.fromkeys(_HOMES, str(scratch)))
     tempfile.tempdir = str(scratch)
-    grants = [(path, landlock.READ) for path in (*_software(), *map(Path, _OF_THE_SYSTEM))]
+    grants = [(Path(path), landlock.READ) for path in (*_software(), *_OF_THE_SYSTEM)]
     grants += [(path, landlock.READ) for path in readable]
     grants += [(Path(os.devnull), landlock.USE)]
     grants += [(store, landlock.WRITE), (scratch, landlock.LINK)]
     landlock.restrict(grants)
 
 
-def _software() -> Iterator[Path]:
+def _software() -> set[str]:
     """The interpreter's folders, and of what is imported from elsewhere its own folders.
 
     Other entries of sys.path are left out: the folder that a program is started in is one.
     """
     paths = sysconfig.get_paths()
-    yield from (Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    yield from map(Path, (*site.getsitepackages(), site.getusersitepackages()))
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update((*site.getsitepackages(), site.getusersitepackages()))
     for prefix in (sys.prefix, sys.base_prefix):
-        yield from (Path(prefix, name) for name in ("lib", "lib64", "share"))
-    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    folders = [Path(name) for name in (*named, *libraries)]
-    yield from (folder for folder in folders if folder.is_absolute())
-    for module in list(sys.modules.values()):
+        folders.update(f"{prefix}/{name}" for name in ("lib", "lib64", "share"))
+    for variable in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        named = os.environ.get(variable, "").split(os.pathsep)
+        folders.update(name for name in named if name.startswith("/"))
+    within = tuple(f"{folder}/" for folder in folders)
+    return folders | {place for place in _imported() if not place.startswith(within)}
+
+
+def _imported() -> Iterator[str]:
+    """Files of the modules that are imported, folders of the packages."""
+    for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
-        if isinstance(spec, importlib.machinery.ModuleSpec) and "." not in spec.name:
-            yield from map(Path, spec.submodule_search_locations or ())
+        if "." not in name and isinstance(spec, importlib.machinery.ModuleSpec):
+            yield from spec.submodule_search_locations or ()
             if spec.has_location and spec.origin:
-                yield Path(spec.origin)
+                yield spec.origin

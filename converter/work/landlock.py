@@ -13,6 +13,7 @@ import struct
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -71,9 +72,7 @@ def restrict(grants: Iterable[tuple[Path, int]]) -> None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 _grant(ruleset, path, rights & files)
         _checked(
-            ctypes.CDLL(None, use_errno=True).prctl(
-                _PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0))
-            )
+            _libc().prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
         )
         _checked(_call(_RESTRICT_SELF, ruleset, 0))
     finally:
@@ -97,7 +96,12 @@ def _newest(known: int, table: dict[int, int]) -> int:
 
 
 def _call(number: int, *arguments: object) -> int:
-    return int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *arguments))
+    return int(_libc().syscall(ctypes.c_long(number), *arguments))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _checked(result: int) -> int:

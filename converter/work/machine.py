@@ -84,17 +84,10 @@ def total_memory(root: Path = ROOT) -> int:
 
 
 def resident_memory(pid: int, root: Path = ROOT) -> int:
-    """What a process and its children hold that no other shares: not the pages they still have
-    from their parents.
+    """What a process holds that no other shares: not the pages it still has from its parent.
 
     0 for a process that is gone, or where the system does not tell.
     """
-    children = (root / "proc" / str(pid) / "task").glob("*/children")
-    family = [pid, *(int(child) for file in children for child in _words(file))]
-    return sum(_private_memory(member, root) for member in family)
-
-
-def _private_memory(pid: int, root: Path) -> int:
     process = root / "proc" / str(pid)
     private = _fields(process / "smaps_rollup").get("Private_Dirty")
     if private is None:
@@ -199,10 +192,6 @@ def _number(path: Path) -> int | None:
     """The whole number that a file holds; None for "max", and for a file that can't be read."""
     text = next(iter(_lines(path)), "").strip()
     return int(text) if text.isdecimal() else None
-
-
-def _words(path: Path) -> list[str]:
-    return [word for line in _lines(path) for word in line.split()]
 
 
 def _lines(path: Path) -> list[str]:

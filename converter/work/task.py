@@ -159,7 +159,7 @@ def _convert(work: _Work) -> Outcome:
         files = materialise(recording, task.content, source)
     local = _local(recording, source, files)
     with work.core() as threads, work.phase("convert"):
-        account = _computed(task, local, files.values(), threads)
+        account = _computed(work, local, files.values(), threads)
     work.peak_memory = account.peak_memory
     if account.entry is None:
         detail = None if account.detail is None else public_detail(account.detail)
@@ -185,8 +185,9 @@ def _content(file: Path) -> bytes:
         return stream.read()
 
 
-def _computed(task: Task, local: LocalRecording, files: Iterable[Path], threads: int) -> _Account:
+def _computed(work: _Work, local: LocalRecording, files: Iterable[Path], threads: int) -> _Account:
     """The conversion itself, enclosed where the kernel has the means."""
+    task = work.task
     if not enclosure.is_possible():
         return _account(task, local, threads)
     # Content of an annex may lie elsewhere, and be linked to.
@@ -199,7 +200,7 @@ def _computed(task: Task, local: LocalRecording, files: Iterable[Path], threads:
         except Exception as error:
             return msgspec.msgpack.encode(_refused(_excuse(error)))
 
-    return msgspec.msgpack.decode(run_apart(enclosed), type=_Account)
+    return msgspec.msgpack.decode(run_apart(enclosed, work.turn.hand_over), type=_Account)
 
 
 def _account(task: Task, local: LocalRecording, threads: int) -> _Account:

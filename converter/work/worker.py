@@ -18,7 +18,7 @@ from .apart import DiedApart
 T = TypeVar("T")
 R = TypeVar("R")
 
-# What a worker tells the pool, beside its result.
+# What a worker tells the pool, beside its result and the process that takes the memory.
 WANTS_CORE, GIVES_CORE_BACK = "wants a core", "gives its core back"
 
 _PR_SET_PDEATHSIG = 1
@@ -31,6 +31,9 @@ class Turn(Protocol):
     def core(self) -> Iterator[int]:
         """Wait for a core and hold it; gives the number of threads that may be used."""
 
+    def hand_over(self, pid: int) -> None:
+        """Tell that a process that this one started takes the memory, while the core is held."""
+
 
 class FreeTurn:
     """A turn where nobody else waits, as for a task that has its machine to itself."""
@@ -42,6 +45,9 @@ class FreeTurn:
     def core(self) -> Iterator[int]:
         """Hold the core at once."""
         yield self._threads
+
+    def hand_over(self, pid: int) -> None:
+        """Nobody counts."""
 
 
 class PoolTurn:
@@ -59,6 +65,10 @@ class PoolTurn:
             yield threads
         finally:
             self._pipe.send(GIVES_CORE_BACK)
+
+    def hand_over(self, pid: int) -> None:
+        """Have the pool count that process's memory."""
+        self._pipe.send(pid)
 
 
 def work_in_process(work: Callable[[T, Turn], R], task: T, pipe: Connection) -> None:
