@@ -57,7 +57,8 @@ def open_fif(recording: LocalRecording) -> MneSource:
             f"its members ({len(members)} found).",
         )
     raw = _chain(members, raws)
-    granule = round(raw.buffer_size_sec * raw.info["sfreq"])
+    with reading(name):
+        granule = round(raw.buffer_size_sec * raw.info["sfreq"])
     separation = None
     if any(outline.is_shielded for outline in outlines):
         raw, separation = separate(raw, recording.sidecars, name)

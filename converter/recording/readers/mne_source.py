@@ -149,14 +149,10 @@ class MneSource:
                 FailureCode.EMPTY_RECORDING,
                 f"{name} holds {len(self._keep)} signal channels of {raw.n_times} samples.",
             )
-        self.groups = (
-            SignalGroup(
-                rate=native_rate(name, raw.info["sfreq"]),
-                n_samples=int(raw.n_times),
-                channels=_channels(raw, self._keep),
-                granule=max(1, granule),
-            ),
-        )
+        with reading(name):  # a header may give a channel a type that there is not
+            channels = _channels(raw, self._keep)
+        rate = native_rate(name, raw.info["sfreq"])
+        self.groups = (SignalGroup(rate, int(raw.n_times), channels, max(1, granule)),)
 
     def read(self, group: int, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` as (n_channels, stop - start) float64; see SignalSource.read."""
