@@ -9,6 +9,7 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from converter.contract.validation import validate_store
 from converter.recording.attributes import StoreContext
 from converter.recording.convert import convert_recording
 from converter.recording.local import LocalRecording, LocalSidecars
+from converter.recording.readers import format_of
 from converter.work.apart import DiedApart, run_apart
 from converter.work.enclosure import enclose, is_possible
 from converter.work.limits import confined
@@ -54,6 +56,10 @@ def converted(mutants: Sequence[Mutant], scratch: Path) -> dict[str, str]:
 
     `scratch` is a folder of these conversions alone. A crash costs its mutant only.
     """
+    for mutant in mutants:
+        known = format_of(mutant.seed.recording, (mutant.folder / mutant.seed.recording).is_dir())
+        for module in known.modules if known is not None else ():
+            import_module(module)  # once, not in every process
     outcomes: dict[str, str] = {}
     waiting = deque(mutants)
     while waiting:

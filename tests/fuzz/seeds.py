@@ -17,7 +17,8 @@ from . import corpus
 @dataclass(frozen=True)
 class Seed:
     """A whole recording: `files` by their name below its folder, one of them, or the folder
-    they lie in, is `recording`. `mutants` are made of it, the more the cheaper it is to convert."""
+    they lie in, is `recording`. `mutants` are made of it, the more the cheaper it is to convert;
+    none leaves it as it is."""
 
     recording: str
     files: Mapping[str, bytes]

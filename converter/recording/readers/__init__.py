@@ -11,6 +11,7 @@ from typing import cast
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.claims import check_channels
 from converter.recording.signal import SignalSource
 
 # In Hz, far beyond any recording on both sides: what lies outside is a damaged header, and its
@@ -96,12 +97,18 @@ def open_recording(recording: LocalRecording) -> SignalSource:
     module, function = known.opener.split(":")
     opener = getattr(import_module(f"{__name__}.{module}"), function)
     source = cast(Callable[[LocalRecording], SignalSource], opener)(recording)
+    name = PurePath(recording.path).name
+    try:
+        check_channels(name, sum(len(group.channels) for group in source.groups))
+    except RecordingError:
+        source.close()
+        raise
     for group in source.groups:
         if not SLOWEST <= group.rate <= FASTEST:
             source.close()
             raise RecordingError(
                 FailureCode.CORRUPT_OR_TRUNCATED,
-                f"{PurePath(recording.path).name}: the header gives a sampling rate of "
+                f"{name}: the header gives a sampling rate of "
                 f"{float(group.rate):g} Hz, expected one of {float(SLOWEST):g} to "
                 f"{float(FASTEST):g} Hz.",
             )

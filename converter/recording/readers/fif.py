@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers.binary import Scratch
+from converter.recording.readers.claims import check_unpacked, unpacked_limit
 from converter.recording.readers.fif_samples import FifSamples
 from converter.recording.readers.fif_tags import FifOutline, read_outline
 from converter.recording.readers.maxshield import separate
@@ -119,14 +120,16 @@ def _open_member(path: Path) -> tuple[FifOutline, Any]:
             FailureCode.CORRUPT_OR_TRUNCATED, f"{name}, a member of the recording, is missing."
         )
     packed = name.lower().endswith(".gz")
+    size = path.stat().st_size
     with reading(name):
         if packed:
             with gzip.open(path) as file:
-                unpacked = io.BytesIO(file.read())
+                unpacked = io.BytesIO(file.read(unpacked_limit(size) + 1))
+            check_unpacked(name, size, unpacked.getbuffer().nbytes)
             outline = read_outline(unpacked, unpacked.getbuffer().nbytes, name)
         else:
             with path.open("rb") as stream:
-                outline = read_outline(cast(BinaryIO, stream), path.stat().st_size, name)
+                outline = read_outline(cast(BinaryIO, stream), size, name)
     _check(name, outline)
     with reading(name):
         source = unpacked if packed else path

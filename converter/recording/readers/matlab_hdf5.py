@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.binary import Scratch, transpose_into
+from converter.recording.readers.claims import check_unpacked
 from converter.recording.readers.matlab import (
     DEFLATE_LIMIT,
     MAX_CELLS,
@@ -171,6 +172,10 @@ class Hdf5File:
             )
         if not node.size:
             return None
+        if node.chunks:
+            # A chunk is unpacked whole, and may be larger than the dataset.
+            chunk = math.prod(node.chunks) * node.dtype.itemsize
+            check_unpacked(self._name, stored, max(claimed, chunk))
         if DeflatedSamples.fits(node):
             return DeflatedSamples(node)
         return Hdf5Samples(_with_chunk_cache(node))
