@@ -9,7 +9,7 @@ import resource
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -40,17 +40,26 @@ def _mutants(seed: Seed, count: int, folder: Path) -> Iterator[Mutant]:
     """The same ones every time."""
     secret = folder / "secret.eeg"
     secret.write_bytes(SECRET * 1000)
+    _write(seed.files, folder / "seed")
     for number in range(count):
         name = f"{seed.name}-{number}"
         files = dict(seed.files)
         if seed.mutants:
             files = mutant(files, random.Random(name + SALT), ("../secret.eeg", str(secret)))
         place = folder / str(number)
-        place.mkdir()
-        for path, content in files.items():
+        changed = {path: data for path, data in files.items() if data != seed.files[path]}
+        _write(changed, place)
+        for path in files.keys() - changed.keys():
             (place / path).parent.mkdir(parents=True, exist_ok=True)
-            (place / path).write_bytes(content)
+            (place / path).hardlink_to(folder / "seed" / path)
         yield Mutant(name, seed, place)
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    folder.mkdir()
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
 
 
 def outcomes(seed: Seed, count: int, folder: Path) -> dict[str, str]:

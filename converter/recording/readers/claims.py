@@ -16,10 +16,10 @@ MOST_PACKED: Final = 100
 
 
 def check_channels(name: str, count: int) -> None:
-    """Raise FILE_READ_ERROR for more channels than any recording has."""
+    """Raise CORRUPT_OR_TRUNCATED for more channels than any recording has."""
     if count > MOST_CHANNELS:
         raise RecordingError(
-            FailureCode.FILE_READ_ERROR,
+            FailureCode.CORRUPT_OR_TRUNCATED,
             f"{name} declares {count} channels, at most {MOST_CHANNELS} were expected.",
         )
 
