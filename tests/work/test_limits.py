@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from converter.recording.convert import convert_recording
+from converter.recording.local import LocalRecording
+from converter.work.apart import run_apart
 from converter.work.limits import confined, peak_memory, time_limit
 
 from ..fixture_outcomes import FIXTURE_DATASET, WITHHELD
+from ..fuzz.conversions import CONTEXT
+from ..readers.test_eeglab import fields, write_h5, write_v5, write_v7
 
 MB = 1 << 20
+CHUNKED = partial(write_h5, chunks=(4096, 8), compression="gzip")
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "measure_needs.py"
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone limits memory so")
 
@@ -144,3 +151,24 @@ def test_real_recordings_are_converted_within_their_needs(
     failures = {row["path"]: row["outcome"] for row in expected if row["outcome"] != "store"}
     check(rows, {path: code for path, code in failures.items() if path in rows})
     assert len(rows) == len(expected) - 1
+
+
+@on_linux
+@pytest.mark.parametrize("write", [write_v5, write_v7, write_h5, CHUNKED])
+def test_samples_inside_a_set_file_are_streamed(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the version: 48 MB of samples, 96 MB as float64, in less than half of that."""
+    samples = np.random.default_rng(2).normal(0, 30, (8, 1_500_000)).round().astype("f4")
+    path = tmp_path / "a_eeg.set"
+    write(path, fields(samples, nbchan=8, pnts=samples.shape[1], chanlocs=None))
+    monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", MB)
+
+    def convert() -> bytes:
+        before = peak_memory()
+        recording = LocalRecording(path.name, "eeg", path)
+        done = convert_recording(recording, "a.zarr", tmp_path / "store", tmp_path, CONTEXT)
+        assert done.entry.groups[0].n_samples > 1_000_000
+        return str(peak_memory() - before).encode()
+
+    assert int(run_apart(convert, lambda _: None)) < 24 * MB
