@@ -1,7 +1,7 @@
 """What a conversion can reach: its recording's files, its scratch, and the interpreter's own.
 
 A reader that a file leads astray, or worse, finds nothing else: no other file of the machine, no
-program to start, no TCP. What was in memory when the process began is out of Landlock's reach.
+program to start, no network. What was in memory when the process began stays there to be read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from . import landlock
+from . import landlock, seccomp
 
 # What the C library, its loader, BLAS and time zones read when they are first used.
 _OF_THE_SYSTEM: Final = (
@@ -48,6 +49,8 @@ def enclose(readable: Iterable[Path], store: Path, scratch: Path) -> None:
     grants += [(Path(os.devnull), landlock.USE)]
     grants += [(store, landlock.WRITE), (scratch, landlock.LINK)]
     landlock.restrict(grants)
+    with suppress(OSError):  # TCP is Landlock's anyway
+        seccomp.forbid_sockets()
 
 
 def _software() -> set[str]:
