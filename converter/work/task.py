@@ -167,6 +167,8 @@ def _convert(work: _Work) -> Outcome:
             return Failed(account.failure, detail)
         reason = account.pending or PendingReason.INFRA_FAILURE
         return Deferred(reason, detail, account.attempted)
+    if (account.entry.path, account.entry.zarr) != (recording.path, recording.zarr):
+        raise ValueError("the conversion gave account of another recording")
     # An entry that breaks the schema would cost the whole index.
     validate_store(msgspec.to_builtins(account.entry))
     if account.has_events:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -29,6 +30,7 @@ from converter.recording.attributes import StoreContext
 from converter.recording.local import LocalRecording
 from converter.storage.local_destination import LocalDestination
 from converter.work import enclosure, landlock
+from converter.work import task as task_module
 from converter.work.apart import DiedApart, run_apart
 from converter.work.outcome import Converted, Deferred, Result
 from converter.work.pool import Demand, WorkerDied, WorkerPool
@@ -363,3 +365,38 @@ def test_without_landlock_a_recording_is_converted_all_the_same(
     assert isinstance(result.outcome, Converted)
     assert result.outcome.entry.groups[0].n_channels > 0
     assert not task.folder.exists()
+
+
+def of_another(account: Any, task: Task) -> Any:
+    entry = msgspec.structs.replace(account.entry, zarr="sub-01/another.zarr")
+    return msgspec.structs.replace(account, entry=entry)
+
+
+def out_of_schema(account: Any, task: Task) -> Any:
+    entry = msgspec.structs.replace(account.entry, modalities=["smell"])
+    return msgspec.structs.replace(account, entry=entry)
+
+
+def with_a_link(account: Any, task: Task) -> Any:
+    spool = task.folder / "scratch" / "events.arrow"
+    spool.unlink()
+    spool.symlink_to(task.folder.parent / "secret")
+    return account
+
+
+@enclosing
+@pytest.mark.parametrize("lie", [of_another, out_of_schema, with_a_link])
+def test_what_an_enclosed_process_tells_is_not_believed(
+    lie: Callable[[Any, Task], Any],
+    tmp_path: Path,
+    repository_of: Callable[[Path, Path], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    [task] = tasks_of({"sub-06/emg/sub-06_task-rest_emg.bdf"}, tmp_path, repository_of)
+    honest = task_module._account
+    monkeypatch.setattr(task_module, "_account", lambda *given: lie(honest(*given), task))
+    result = run_task(task, FreeTurn())
+    assert isinstance(result.outcome, Deferred)
+    assert result.spool is None
+    assert not list((tmp_path / "serving").rglob("zarr.json"))
