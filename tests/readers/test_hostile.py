@@ -90,21 +90,28 @@ def test_deflated_matrices(outcome_of: Callable[..., str], tmp_path: Path, field
     assert of_file(outcome_of, "bomb_eeg.set", content) == REFUSED
 
 
-@pytest.mark.parametrize("shape", [(3 * 10**8, 3), (1000, 3)])
+@pytest.mark.parametrize(
+    ("shape", "chunk"),
+    [((3 * 10**8, 3), (10**6, 3)), ((1000, 3), (10**7, 3)), ((1000, 3), (1, 10**6))],
+    ids=["many", "large", "wide"],
+)
 def test_deflated_chunks(
-    outcome_of: Callable[..., str], tmp_path: Path, shape: tuple[int, int]
+    outcome_of: Callable[..., str],
+    tmp_path: Path,
+    shape: tuple[int, int],
+    chunk: tuple[int, int],
 ) -> None:
-    """Many chunks of zeros, and one that is far larger than its matrix."""
-    path, height = tmp_path / "bomb.set", 10**6 if shape[0] > 10**6 else 10**7
+    """Many chunks of zeros, one that is far larger than its matrix, and one for every row."""
+    path = tmp_path / "bomb.set"
     write_h5(path, fields())
-    chunk = zlib.compress(bytes(height * 12), 1)
+    packed = zlib.compress(bytes(4 * chunk[0] * chunk[1]), 1)
     with h5py.File(path, "r+") as file:
         del file["EEG/data"]
         data = file["EEG"].create_dataset(
-            "data", shape, "f4", chunks=(height, 3), maxshape=(None, 3), compression=1
+            "data", shape, "f4", chunks=chunk, maxshape=(None, None), compression=1
         )
-        for row in range(0, shape[0], height):
-            data.id.write_direct_chunk((row, 0), chunk)
+        for row in range(0, shape[0], chunk[0]):
+            data.id.write_direct_chunk((row, 0), packed)
     assert of_file(outcome_of, "bomb_eeg.set", path.read_bytes()) == REFUSED
 
 

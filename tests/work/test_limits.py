@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import mne
 import numpy as np
 import pytest
 
@@ -153,6 +154,18 @@ def test_real_recordings_are_converted_within_their_needs(
     assert len(rows) == len(expected) - 1
 
 
+def held(recording: LocalRecording, work: Path) -> int:
+    """Bytes of memory that a conversion takes."""
+
+    def convert() -> bytes:
+        before = peak_memory()
+        done = convert_recording(recording, "a.zarr", work / "store", work, CONTEXT)
+        assert done.entry.groups[0].n_samples > 100_000
+        return str(peak_memory() - before).encode()
+
+    return int(run_apart(convert, lambda _: None))
+
+
 @on_linux
 @pytest.mark.parametrize("write", [write_v5, write_v7, write_h5, CHUNKED])
 def test_samples_inside_a_set_file_are_streamed(
@@ -163,12 +176,16 @@ def test_samples_inside_a_set_file_are_streamed(
     path = tmp_path / "a_eeg.set"
     write(path, fields(samples, nbchan=8, pnts=samples.shape[1], chanlocs=None))
     monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", MB)
+    assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB
 
-    def convert() -> bytes:
-        before = peak_memory()
-        recording = LocalRecording(path.name, "eeg", path)
-        done = convert_recording(recording, "a.zarr", tmp_path / "store", tmp_path, CONTEXT)
-        assert done.entry.groups[0].n_samples > 1_000_000
-        return str(peak_memory() - before).encode()
 
-    assert int(run_apart(convert, lambda _: None)) < 24 * MB
+@on_linux
+def test_a_fif_file_of_one_buffer_is_streamed(tmp_path: Path) -> None:
+    info = mne.create_info(8, 1000.0, "eeg", verbose="ERROR")
+    samples = np.random.default_rng(2).normal(0, 3e-5, (8, 1_500_000))
+    path = tmp_path / "a_eeg.fif"
+    raw = mne.io.RawArray(samples, info, verbose="ERROR")
+    raw.save(path, buffer_size_sec=2000, verbose="ERROR")
+    del raw
+    assert path.stat().st_size > 45 * MB
+    assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB

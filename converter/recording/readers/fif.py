@@ -28,6 +28,8 @@ from converter.recording.readers.mne_source import (
 )
 from converter.recording.signal import SourceFacts
 
+# Read by position, a data buffer need not be read whole: it may be the whole recording.
+_SAMPLES_AT_ONCE = 1 << 12
 _SMALLEST_SAMPLE = 2  # bytes, of the sample types that FIF knows
 
 
@@ -82,6 +84,8 @@ class FifSource(MneSource):
         self, raw: Any, samples: FifSamples | None, facts: SourceFacts, name: str, granule: int
     ) -> None:
         self._samples = samples
+        if samples is not None and samples.n_samples == raw.n_times:
+            granule = min(granule, _SAMPLES_AT_ONCE)
         try:
             super().__init__(raw, range(len(raw.ch_names)), facts, name, granule=granule)
         except BaseException:

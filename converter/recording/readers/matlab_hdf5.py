@@ -173,9 +173,10 @@ class Hdf5File:
         if not node.size:
             return None
         if node.chunks:
-            # A chunk is unpacked whole, and may be larger than the dataset.
-            chunk = math.prod(node.chunks) * node.dtype.itemsize
-            check_unpacked(self._name, stored, max(claimed, chunk))
+            # Chunks are unpacked whole, and may be far larger than the dataset.
+            sizes = zip(node.shape, node.chunks, strict=True)
+            whole = math.prod(-(-length // size) * size for length, size in sizes)
+            check_unpacked(self._name, stored, whole * node.dtype.itemsize)
         if DeflatedSamples.fits(node):
             return DeflatedSamples(node)
         return Hdf5Samples(_with_chunk_cache(node))
