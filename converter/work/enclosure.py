@@ -10,7 +10,6 @@ import importlib.machinery
 import os
 import site
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -58,9 +57,7 @@ def _software() -> set[str]:
 
     Other entries of sys.path are left out: the folder that a program is started in is one.
     """
-    paths = sysconfig.get_paths()
-    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders.update((*site.getsitepackages(), site.getusersitepackages()))
+    folders = {*site.getsitepackages(), site.getusersitepackages(), str(Path(os.__file__).parent)}
     for prefix in (sys.prefix, sys.base_prefix):
         folders.update(f"{prefix}/{name}" for name in ("lib", "lib64", "share"))
     for variable in ("PYTHONPATH", "LD_LIBRARY_PATH"):
@@ -73,8 +70,10 @@ def _software() -> set[str]:
 def _imported() -> Iterator[str]:
     """Files of the modules that are imported, folders of the packages."""
     for name, module in list(sys.modules.items()):
+        if "." in name:
+            continue  # in its package's folder; to look at it would copy its memory
         spec = getattr(module, "__spec__", None)
-        if "." not in name and isinstance(spec, importlib.machinery.ModuleSpec):
+        if isinstance(spec, importlib.machinery.ModuleSpec):
             yield from spec.submodule_search_locations or ()
             if spec.has_location and spec.origin:
                 yield spec.origin
