@@ -248,6 +248,22 @@ def test_fif_channels(outcome_of: Callable[..., str]) -> None:
     assert of_file(outcome_of, "a_meg.fif", bytes(content)) == CORRUPT
 
 
+@pytest.mark.parametrize("size", [None, 70_000])
+def test_bti_configuration(
+    outcome_of: Callable[..., str], real_dataset: Path, tmp_path: Path, size: int | None
+) -> None:
+    """Of 32,767 blocks, or cut short: what leads beyond its end is no block."""
+    [seed] = Corpus(real_dataset, tmp_path).recorded("sub-26/meg/sub-26_task-rest_meg")
+    config = f"{seed.recording}/config"
+    content = bytearray(seed.files[config])
+    if size is None:
+        content[70:72] = b"\x7f\xff"
+    else:
+        del content[size:]
+    outcome = outcome_of(seed.recording, **{**seed.files, config: bytes(content)})
+    assert outcome == (REFUSED if size is None else CORRUPT)
+
+
 # Payloads.
 
 

@@ -84,8 +84,8 @@ def open_recording(recording: LocalRecording) -> SignalSource:
 
     Raises RecordingError: `unsupported_format` when no reader knows the name,
     `corrupt_or_truncated` on a rate outside SLOWEST to FASTEST, on more channels than any
-    recording has, and when a small file can't be opened for want of memory; else what the reader finds
-    wrong with the files.
+    recording has, and when a small file can't be opened for want of memory; else what the
+    reader finds wrong with the files.
     """
     is_dir = recording.file.is_dir()
     known = format_of(recording.path, is_dir)
