@@ -183,8 +183,11 @@ class Live:
             )
 
     def note(self, text: str) -> None:
-        """Show what goes on."""
-        if self._task is not None:
+        """Show what goes on; it stays to be read where details are asked for."""
+        if self._verbose:
+            with suppress(OSError):
+                self._console.print(printable(text), markup=False, highlight=False)
+        elif self._task is not None:
             self._progress.update(self._task, description=text)
 
     def _description(self) -> str:

@@ -43,6 +43,7 @@ from .summary import (
     of_published,
     of_release,
 )
+from .work import enclosure
 from .work.cluster import DaskCluster
 from .work.cluster_terms import NoCluster
 from .work.outcome import Converted, Deferred, Outcome
@@ -230,6 +231,10 @@ def _run(settings: Settings, reporter: Reporter, stop: Stop, stack: ExitStack) -
     stop.is_heeded = True
     with scratch_folder(_scratch_parent(settings, destination)) as scratch:
         destination.sweep()
+        if plan.convert and cluster is None and not enclosure.is_possible():
+            reporter.note(
+                "this system has no Landlock: what reads recordings is not kept from other files"
+            )
         outcomes, efforts = _convert(job, plan, copy, content, context, scratch, reporter, stop)
         if stop.requested and copy.published is not None and not efforts:
             return _left(copy, destination, started, was_stopped=True)

@@ -95,9 +95,10 @@ _MODELS = {
     # files of 3 to 11, and more only where blocks are hundreds of thousands of samples long.
     "MEF3": _Model(0.5, held=20, most=256 * _MB),
 }
-# A deflated v5 matrix is unpacked in memory, which was 1.1 to 1.4 times the file for float32;
-# numbers of few digits pack better. It has 4 GB at most. A v7.3 file is streamed: 40 MB.
-_EEGLAB_INSIDE = _Model(1.3, held=3, most=1 << 32)
+# A deflated v5 matrix of up to 64 MB is unpacked in memory, 1.1 to 1.4 times the file for float32;
+# numbers of few digits pack better. A larger one is unpacked as it is read: 27 MB of any size. What
+# is not deflated and v7.3 are streamed: 14 MB.
+_EEGLAB_INSIDE = _Model(1.3, held=3, most=80 * _MB)
 # Signal-Space Separation: float64, 2.0 times a file of float32, so 4 times one of int16. That a
 # recording was shielded shows only in the file; that it can be corrected, in its sidecars.
 _FIF_CORRECTED = _Model(2, held=4.5)

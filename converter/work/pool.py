@@ -128,7 +128,13 @@ class _Worker(Generic[T]):
     deadline: float
     phase: _Phase = _Phase.FETCHING
     threads: int = 0
+    memory_pid: int = 0  # the process that computes, if it is another
     verdict: Unfinished | None = None  # why the pool killed it
+
+    @property
+    def reservation(self) -> tuple[int, int]:
+        """The process that takes memory, and how much it may."""
+        return self.memory_pid or self.pid, self.demand.memory
 
     @property
     def pid(self) -> int:
@@ -246,7 +252,7 @@ class WorkerPool(Generic[T, R]):
             free_cores = self._jobs - sum(w.threads for w in busy)
             if free_cores < 1:
                 break
-            reservations = [(w.pid, w.demand.memory) for w in busy]
+            reservations = [w.reservation for w in busy]
             free = self._budget.free_memory(reservations, worker.demand.memory)
             if worker.demand.memory > free:
                 self._be_patient(worker, free, is_alone=not busy)
@@ -302,6 +308,8 @@ class WorkerPool(Generic[T, R]):
         if isinstance(message, tuple):
             worker.process.join(_FAREWELL)
             self._bury(worker, message[0])
+        elif isinstance(message, int):
+            worker.memory_pid = message
         elif message == WANTS_CORE:
             worker.enter(_Phase.WAITING)
             # In the order of the wait, whatever the order of the starts.

@@ -13,10 +13,12 @@ from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
 from typing import Protocol, TypeVar
 
+from .apart import DiedApart
+
 T = TypeVar("T")
 R = TypeVar("R")
 
-# What a worker tells the pool, beside its result.
+# What a worker tells the pool, beside its result and the process that takes the memory.
 WANTS_CORE, GIVES_CORE_BACK = "wants a core", "gives its core back"
 
 _PR_SET_PDEATHSIG = 1
@@ -29,6 +31,9 @@ class Turn(Protocol):
     def core(self) -> Iterator[int]:
         """Wait for a core and hold it; gives the number of threads that may be used."""
 
+    def hand_over(self, pid: int) -> None:
+        """Tell that a process that this one started takes the memory, while the core is held."""
+
 
 class FreeTurn:
     """A turn where nobody else waits, as for a task that has its machine to itself."""
@@ -40,6 +45,9 @@ class FreeTurn:
     def core(self) -> Iterator[int]:
         """Hold the core at once."""
         yield self._threads
+
+    def hand_over(self, pid: int) -> None:
+        """Nobody counts."""
 
 
 class PoolTurn:
@@ -58,11 +66,19 @@ class PoolTurn:
         finally:
             self._pipe.send(GIVES_CORE_BACK)
 
+    def hand_over(self, pid: int) -> None:
+        """Have the pool count that process's memory."""
+        self._pipe.send(pid)
+
 
 def work_in_process(work: Callable[[T, Turn], R], task: T, pipe: Connection) -> None:
     """Run one task and send its result as a tuple of one; the main function of a worker."""
     _leave_family()
-    pipe.send((work(task, PoolTurn(pipe)),))
+    try:
+        result = work(task, PoolTurn(pipe))
+    except DiedApart as death:
+        death.repeat()
+    pipe.send((result,))
 
 
 def _leave_family() -> None:

@@ -391,10 +391,10 @@ def test_a_chunk_that_no_machine_should_unpack(path: Path) -> None:
             (1000, 3),
             "i2",
             maxshape=(None, 3),
-            chunks=(1 << 28, 3),
+            chunks=(1 << 26, 3),
             compression="gzip",
         )
-        node.id.write_direct_chunk((0, 0), b"x" * 10000)
+        node.id.write_direct_chunk((0, 0), b"x" * 5_000_000)
 
     changed(path, change)
     fails(path, FailureCode.RECORDING_TOO_LARGE)

@@ -8,8 +8,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from converter.contract.codes import FailureCode, RecordingError
+from converter.recording import readers
 from converter.recording.local import LocalRecording
-from converter.recording.readers import format_of, open_recording
+from converter.recording.readers import edf, format_of, open_recording
 from converter.recording.signal import SignalGroup
 
 
@@ -110,3 +111,21 @@ def test_a_rate_of_no_recording_is_damage(
         open_recording(LocalRecording("sub-01_eeg.edf", "eeg", tmp_path / "sub-01_eeg.edf"))
     assert caught.value.code is FailureCode.CORRUPT_OR_TRUNCATED
     assert closed == [True]
+
+
+@pytest.mark.parametrize("size", [1000, readers.SMALL + 1])
+def test_a_small_file_that_asks_for_all_memory_is_damaged(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one may be too large for this machine, which says nothing of it."""
+    path = tmp_path / "a_eeg.edf"
+    with path.open("wb") as file:
+        file.truncate(size)
+    monkeypatch.setattr(edf, "open_edf", lambda recording: bytearray(1 << 60))
+    if size > readers.SMALL:
+        with pytest.raises(MemoryError):
+            open_recording(LocalRecording(path.name, "eeg", path))
+        return
+    with pytest.raises(RecordingError, match="more memory than 1000 bytes can need") as caught:
+        open_recording(LocalRecording(path.name, "eeg", path))
+    assert caught.value.code is FailureCode.CORRUPT_OR_TRUNCATED

@@ -8,18 +8,26 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import mne
 import numpy as np
 import pytest
 
+from converter.recording.convert import convert_recording
+from converter.recording.local import LocalRecording
+from converter.work.apart import run_apart
 from converter.work.limits import confined, peak_memory, time_limit
 
 from ..fixture_outcomes import FIXTURE_DATASET, WITHHELD
+from ..fuzz.conversions import CONTEXT
+from ..readers.test_eeglab import fields, write_h5, write_v5, write_v7
 
 MB = 1 << 20
+CHUNKED = partial(write_h5, chunks=(4096, 8), compression="gzip")
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "measure_needs.py"
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone limits memory so")
 
@@ -144,3 +152,40 @@ def test_real_recordings_are_converted_within_their_needs(
     failures = {row["path"]: row["outcome"] for row in expected if row["outcome"] != "store"}
     check(rows, {path: code for path, code in failures.items() if path in rows})
     assert len(rows) == len(expected) - 1
+
+
+def held(recording: LocalRecording, work: Path) -> int:
+    """Bytes of memory that a conversion takes."""
+
+    def convert() -> bytes:
+        before = peak_memory()
+        done = convert_recording(recording, "a.zarr", work / "store", work, CONTEXT)
+        assert done.entry.groups[0].n_samples > 100_000
+        return str(peak_memory() - before).encode()
+
+    return int(run_apart(convert, lambda _: None))
+
+
+@on_linux
+@pytest.mark.parametrize("write", [write_v5, write_v7, write_h5, CHUNKED])
+def test_samples_inside_a_set_file_are_streamed(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the version: 48 MB of samples, 96 MB as float64, in less than half of that."""
+    samples = np.random.default_rng(2).normal(0, 30, (8, 1_500_000)).round().astype("f4")
+    path = tmp_path / "a_eeg.set"
+    write(path, fields(samples, nbchan=8, pnts=samples.shape[1], chanlocs=None))
+    monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", MB)
+    assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB
+
+
+@on_linux
+def test_a_fif_file_of_one_buffer_is_streamed(tmp_path: Path) -> None:
+    info = mne.create_info(8, 1000.0, "eeg", verbose="ERROR")
+    samples = np.random.default_rng(2).normal(0, 3e-5, (8, 1_500_000))
+    path = tmp_path / "a_eeg.fif"
+    raw = mne.io.RawArray(samples, info, verbose="ERROR")
+    raw.save(path, buffer_size_sec=2000, verbose="ERROR")
+    del raw
+    assert path.stat().st_size > 45 * MB
+    assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,42 @@ def test_what_does_not_fit_waits_and_what_never_fits_is_told_so(monkeypatch) -> 
     assert isinstance(results.pop("wide"), NoScratch)
     assert results == {name: name for name in ("a", "b", "c", "broad", "flat")}
     assert budget.most <= 100
+
+
+class Told:
+    """A budget that keeps what it is told of reservations."""
+
+    def __init__(self) -> None:
+        self.reservations: set[tuple[int, int]] = set()
+
+    def free_memory(self, reservations: Sequence[tuple[int, int]], enough: int) -> int:
+        self.reservations.update(reservations)
+        return 1 << 62
+
+    def free_scratch(self, reserved: int) -> int:
+        return 1 << 62
+
+
+def hand_over(task: tuple[str, Path], turn: Turn) -> None:
+    role, folder = task
+    if role == "second":
+        until((folder / "handed over").exists)
+    with turn.core():
+        if role == "first":
+            turn.hand_over(4_000_000)
+            (folder / "handed over").touch()
+            until((folder / "second computes").exists)
+        else:
+            (folder / "second computes").touch()
+
+
+def test_memory_is_that_of_the_process_which_computes(tmp_path: Path) -> None:
+    told = Told()
+    pool: WorkerPool[tuple[str, Path], None] = WorkerPool(
+        hand_over, 2, demand=lambda _: Demand(memory=7), budget=told
+    )
+    assert [result for _, result in pool.run([("first", tmp_path), ("second", tmp_path)])] == [
+        None,
+        None,
+    ]
+    assert told.reservations == {(4_000_000, 7)}

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import cast
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.claims import check_channels
 from converter.recording.signal import SignalSource
 
 # In Hz, far beyond any recording on both sides: what lies outside is a damaged header, and its
 # duration or its filter would not fit any number.
 SLOWEST, FASTEST = Fraction(1, 10**6), Fraction(10**7)
+
+# Bytes of a recording that is opened in a fraction of the memory that the least one is given: if
+# it asks for more, its header lies about a size.
+SMALL = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,9 @@ def open_recording(recording: LocalRecording) -> SignalSource:
     """Open a recording with the reader of its format.
 
     Raises RecordingError: `unsupported_format` when no reader knows the name,
-    `corrupt_or_truncated` on a rate outside SLOWEST to FASTEST, else what the reader finds
-    wrong with the files.
+    `corrupt_or_truncated` on a rate outside SLOWEST to FASTEST, on more channels than any
+    recording has, and when a small file can't be opened for want of memory; else what the
+    reader finds wrong with the files.
     """
     is_dir = recording.file.is_dir()
     known = format_of(recording.path, is_dir)
@@ -104,14 +110,33 @@ def open_recording(recording: LocalRecording) -> SignalSource:
         )
     module, function = known.opener.split(":")
     opener = getattr(import_module(f"{__name__}.{module}"), function)
-    source = cast(Callable[[LocalRecording], SignalSource], opener)(recording)
+    name = PurePath(recording.path).name
+    try:
+        source = cast(Callable[[LocalRecording], SignalSource], opener)(recording)
+    except MemoryError as error:
+        if (size := _size(recording.file)) > SMALL:
+            raise
+        raise RecordingError(
+            FailureCode.CORRUPT_OR_TRUNCATED,
+            f"{name} asks for more memory than {size} bytes can need.",
+        ) from error
+    try:
+        check_channels(name, sum(len(group.channels) for group in source.groups))
+    except RecordingError:
+        source.close()
+        raise
     for group in source.groups:
         if not SLOWEST <= group.rate <= FASTEST:
             source.close()
             raise RecordingError(
                 FailureCode.CORRUPT_OR_TRUNCATED,
-                f"{PurePath(recording.path).name}: the header gives a sampling rate of "
+                f"{name}: the header gives a sampling rate of "
                 f"{float(group.rate):g} Hz, expected one of {float(SLOWEST):g} to "
                 f"{float(FASTEST):g} Hz.",
             )
     return source
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

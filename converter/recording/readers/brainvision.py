@@ -27,6 +27,7 @@ from converter.recording.readers.binary import (
     check_bounds,
 )
 from converter.recording.readers.brainvision_markers import joints
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
 
@@ -122,6 +123,7 @@ def read_header(path: Path, modality: str) -> Header:
     if orientation not in ("MULTIPLEXED", "VECTORIZED"):
         raise _damaged(path.name, f"gives DataOrientation {orientation!r}")
     n_channels = _whole(path.name, common, "NumberOfChannels")
+    check_channels(path.name, n_channels)
     interval = spelling.number(common.get("samplinginterval", ""))
     if interval is None or interval <= 0:
         given = common.get("samplinginterval")

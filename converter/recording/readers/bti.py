@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from dataclasses import dataclass
@@ -16,7 +17,30 @@ from converter.recording.signal import SourceFacts
 
 _SAMPLE_BYTES = {1: 2, 2: 4, 3: 4, 4: 8}  # by the header's data format
 _FIXED_BYTES, _EPOCH_BYTES, _CHANNEL_BYTES = 96, 56, 104
+_COUNTS = (20, 24, 48, 60)  # where the header counts events, processes and classes of events
+_LONGEST_CONFIG = 16 << 20  # one of 279 channels takes 188 kB
 _POSITION_MASK = 2**31 - 1  # some writers leave other bits above a 31-bit position
+
+
+class _Config(io.BytesIO):
+    """The `config` file; EOFError where a size or a count in it leads beyond its end.
+
+    MNE would ask for as much memory, or go on reading nothing as many times.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            content = file.read(_LONGEST_CONFIG + 1)
+        if len(content) > _LONGEST_CONFIG:
+            raise ValueError(f"config has more than {_LONGEST_CONFIG} bytes")
+        super().__init__(content)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As of any file, but never less than asked for."""
+        content = super().read(size)
+        if size is not None and len(content) < size:
+            raise EOFError(f"config ends {size - len(content)} bytes before it should")
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +67,7 @@ def open_bti(recording: LocalRecording) -> MneSource:
     with reading(data.name):
         raw = mne.io.read_raw_bti(
             data,
-            config_fname=directory / "config",
+            config_fname=_Config(directory / "config"),
             head_shape_fname=None,
             convert=False,
             rename_channels=False,
@@ -93,6 +117,10 @@ def _read_header(path: Path) -> _Header:
         raise EOFError(
             f"a header of {len(block)} bytes for {n_epochs} epochs and {n_channels} channels"
         )
+    for at in _COUNTS:
+        (count,) = struct.unpack_from(">i", block, at)
+        if not 0 <= count <= len(block):
+            raise EOFError(f"a header of {len(block)} bytes for {count} entries of one kind")
     lengths = [
         struct.unpack_from(">i", block, _FIXED_BYTES + i * _EPOCH_BYTES)[0] for i in range(n_epochs)
     ]

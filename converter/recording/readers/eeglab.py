@@ -21,6 +21,7 @@ from converter.recording.readers.binary import (
     VectorizedFile,
     check_bounds,
 )
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import named_file, same_stem
 from converter.recording.readers.matlab import MatlabFile, Samples
 from converter.recording.readers.matlab_hdf5 import Hdf5File
@@ -96,6 +97,7 @@ class EeglabSource:
 
     def _open(self, path: Path, mat: MatlabFile, modality: str) -> None:
         n_channels, n_trials = self._count(mat, "nbchan"), self._count(mat, "trials", 1)
+        check_channels(path.name, n_channels)
         rate = mat.number("srate")
         if rate is None or rate <= 0:
             raise self._damaged(f"gives srate {rate}, a rate above 0 Hz was expected")

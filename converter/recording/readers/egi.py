@@ -14,6 +14,7 @@ import mne
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.mne_source import (
     MneSource,
@@ -25,6 +26,7 @@ from converter.recording.signal import Gap, SourceFacts
 
 _SIGNAL = re.compile(r"signal\d+\.bin")
 _SAMPLE_BYTES = 4
+_LONGEST_XML = 4 << 20  # a layout of 256 sensors takes 80 kB
 
 # Encodings in which markup is its ASCII bytes, zeros aside. Others (UTF-7, EBCDIC) hide it.
 _DECLARED_ENCODING = re.compile(
@@ -116,6 +118,7 @@ def _block_lengths(path: Path) -> Iterator[int]:
                 header_bytes, block_bytes, n_channels = struct.unpack("<3i", file.read(12))
                 if header_bytes < 16 or block_bytes < 1 or n_channels < 1:
                     raise ValueError(f"a block of {block_bytes} bytes, {n_channels} channels")
+                check_channels(path.name, n_channels)
                 length = block_bytes // n_channels // _SAMPLE_BYTES
                 position += header_bytes - 4
             elif block_bytes == 0:
@@ -128,6 +131,12 @@ def _block_lengths(path: Path) -> Iterator[int]:
 
 def _refuse_entities(name: str, path: Path) -> None:
     # An entity can name any file of this machine.
+    size = path.stat().st_size
+    if size > _LONGEST_XML:
+        raise RecordingError(
+            FailureCode.FILE_READ_ERROR,
+            f"{name}/{path.name} has {size} bytes of XML, at most {_LONGEST_XML} were expected.",
+        )
     text = path.read_bytes().replace(b"\0", b"")
     declared = _DECLARED_ENCODING.match(text)
     if text.startswith(_EBCDIC) or (declared and not _SHOWS_MARKUP.fullmatch(declared[1])):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers.binary import Scratch
+from converter.recording.readers.claims import check_unpacked
 from converter.recording.readers.fif_samples import FifSamples
 from converter.recording.readers.fif_tags import FifOutline, read_outline
 from converter.recording.readers.gaps import check_gaps
@@ -27,8 +28,9 @@ from converter.recording.readers.mne_source import (
 )
 from converter.recording.signal import Gap, SourceFacts
 
-# A packed file may grow by a few times; zeros, of which a bomb is made, by a thousand.
-_MOST_UNPACKED, _SMALL_UNPACKED, _PIECE = 50, 16 << 20, 1 << 20
+# Read by position, a data buffer need not be read whole: it may be the whole recording.
+_SAMPLES_AT_ONCE = 1 << 12
+_PIECE = 1 << 20  # bytes that are unpacked at a time
 _SMALLEST_SAMPLE = 2  # bytes, of the sample types that FIF knows
 
 
@@ -60,7 +62,8 @@ def open_fif(recording: LocalRecording) -> MneSource:
         )
     gaps = list(_gaps(raws))
     raw = _chain(members, raws)
-    granule = round(raw.buffer_size_sec * raw.info["sfreq"])
+    with reading(name):
+        granule = round(raw.buffer_size_sec * raw.info["sfreq"])
     separation = None
     if any(outline.is_shielded for outline in outlines):
         raw, separation = separate(raw, recording.sidecars, name)
@@ -90,6 +93,8 @@ class FifSource(MneSource):
     ) -> None:
         self._samples = samples
         keep = range(len(raw.ch_names))
+        if samples is not None and samples.n_samples == raw.n_times:
+            granule = min(granule, _SAMPLES_AT_ONCE)
         try:
             super().__init__(raw, keep, facts, name, granule=granule, gaps=gaps)
         except BaseException:
@@ -128,13 +133,14 @@ def _open_member(path: Path) -> tuple[FifOutline, Any]:
             FailureCode.CORRUPT_OR_TRUNCATED, f"{name}, a member of the recording, is missing."
         )
     packed = name.lower().endswith(".gz")
+    size = path.stat().st_size
     with reading(name):
         if packed:
             unpacked = _unpacked(path)
             outline = read_outline(unpacked, unpacked.getbuffer().nbytes, name)
         else:
             with path.open("rb") as stream:
-                outline = read_outline(cast(BinaryIO, stream), path.stat().st_size, name)
+                outline = read_outline(cast(BinaryIO, stream), size, name)
     _check(name, outline)
     with reading(name):
         source = unpacked if packed else path
@@ -153,17 +159,11 @@ def _open_member(path: Path) -> tuple[FifOutline, Any]:
 
 
 def _unpacked(path: Path) -> io.BytesIO:
-    most = _SMALL_UNPACKED + _MOST_UNPACKED * path.stat().st_size
-    unpacked = io.BytesIO()
+    packed, unpacked = path.stat().st_size, io.BytesIO()
     with gzip.open(path) as file:
         while piece := file.read(_PIECE):
             unpacked.write(piece)
-            if unpacked.tell() > most:
-                raise RecordingError(
-                    FailureCode.FILE_READ_ERROR,
-                    f"{path.name} unpacks to more than {_MOST_UNPACKED} times its size, "
-                    "which no recording does.",
-                )
+            check_unpacked(path.name, packed, unpacked.tell())
     return unpacked
 
 

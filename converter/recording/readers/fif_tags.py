@@ -10,10 +10,11 @@ from typing import BinaryIO
 import numpy as np
 
 from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.readers.claims import check_channels
 
 # Tag kinds, block kinds and roles of the FIFF specification.
 _FILE_ID, _DIRECTORY_POINTER, _DIRECTORY = 100, 101, 102
-_BLOCK_START, _BLOCK_END, _DATA_BUFFER, _DATA_SKIP = 104, 105, 300, 301
+_BLOCK_START, _BLOCK_END, _CHANNEL, _DATA_BUFFER, _DATA_SKIP = 104, 105, 203, 300, 301
 _REFERENCE_ROLE, _REFERENCE_NUMBER, _REFERENCE_NAME, _PREVIOUS_FILE = 115, 117, 118, 1
 _RAW, _CONTINUOUS, _SHIELDED = 102, 112, 119
 _PROCESSED, _EVOKED, _EPOCHS = 103, 104, 373
@@ -81,7 +82,7 @@ def read_outline(stream: BinaryIO, size: int, name: str) -> FifOutline:
     blocks: set[int] = set()
     names: list[str] = []
     buffers: list[DataBuffer] = []
-    depth = 0
+    depth = channels = 0
     role: int | None = None
     continues = skips = False
     for kind, coding, length, position in _tags(stream, size, name):
@@ -92,6 +93,9 @@ def read_outline(stream: BinaryIO, size: int, name: str) -> FifOutline:
             depth -= 1
         elif kind == _DATA_BUFFER:
             buffers.append(DataBuffer(coding, position + _HEADER.size, length))
+        elif kind == _CHANNEL:
+            channels += 1
+            check_channels(name, channels)
         elif kind == _DATA_SKIP:
             skips = True
         elif kind == _REFERENCE_ROLE:

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.binary import Scratch, transpose_into
+from converter.recording.readers.claims import check_unpacked
 from converter.recording.readers.matlab import DEFLATE_LIMIT
 
 CHUNK_CACHE_BYTES = 256 << 20
 
 
 def check_stored(file_name: str, name: str, dataset: Any) -> None:
-    """CORRUPT_OR_TRUNCATED when a dataset claims more than what is stored of it can unpack to."""
+    """CORRUPT_OR_TRUNCATED when a dataset claims more than what is stored of it can unpack to,
+    FILE_READ_ERROR when its chunks unpack to more than a recording would."""
     # Entries of a chunk index may claim any size, or the same bytes more than once.
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
@@ -27,6 +29,11 @@ def check_stored(file_name: str, name: str, dataset: Any) -> None:
             FailureCode.CORRUPT_OR_TRUNCATED,
             f"{file_name} stores {stored} bytes of {name}, {claimed} were expected.",
         )
+    if dataset.chunks:
+        # Chunks are unpacked whole, and may be far larger than the dataset.
+        sizes = zip(dataset.shape, dataset.chunks, strict=True)
+        whole = math.prod(-(-length // size) * size for length, size in sizes)
+        check_unpacked(file_name, stored, whole * dataset.dtype.itemsize)
 
 
 def open_samples(dataset: Any, largest_granule: float = math.inf) -> Hdf5Samples:

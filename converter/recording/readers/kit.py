@@ -10,6 +10,7 @@ import mne
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.mne_source import MneSource, reading, technical_facts
 from converter.recording.signal import SourceFacts
 
@@ -90,6 +91,7 @@ def _check(name: str, header: _Header, size: int) -> None:
             FailureCode.EMPTY_RECORDING,
             f"{name} holds {header.n_channels} channels of {header.n_samples} samples.",
         )
+    check_channels(name, header.n_channels)
     end = header.data_offset + header.n_channels * header.n_samples * header.sample_bytes
     if header.data_offset < 0 or end > size:
         raise RecordingError(

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_unpacked
 from converter.recording.readers.matlab import (
-    DEFLATE_LIMIT,
     MAX_CELLS,
     MAX_TEXT,
     exact,
@@ -304,7 +304,9 @@ class Mat5File:
             return None
         variable, shape = array.variable, array.shape
         size = math.prod(shape) * np.dtype(array.number_type).itemsize
-        if size > variable.size * (DEFLATE_LIMIT if variable.deflated else 1):
+        if variable.deflated:
+            check_unpacked(self._file.name, variable.size, size)
+        elif size > variable.size:
             raise damaged(self._file.name)
         if array.values is not None:
             return ArraySamples(array.values.reshape(shape, order="F"))

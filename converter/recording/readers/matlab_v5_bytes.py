@@ -16,6 +16,7 @@ from converter.recording.readers.binary import (
     Scratch,
     transpose_into,
 )
+from converter.recording.readers.claims import UNPACKED_FREELY, check_unpacked
 
 INFLATED_PIECE = 1 << 20
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)
@@ -69,6 +70,7 @@ class Inflated:
     def __init__(self, file: SampleFile, offset: int, size: int) -> None:
         self._file = file
         self._next, self._end = offset, offset + size
+        self._size = size
         self._inflate = isal_zlib.decompressobj()
         self._pending = b""
         self._used = 0  # bytes of `_pending` that were handed out
@@ -79,6 +81,8 @@ class Inflated:
         while count:
             if self._used == len(self._pending):
                 self._pending, self._used = self._more(), 0
+            if self.position > UNPACKED_FREELY:
+                check_unpacked(self._file.name, self._size, self.position)
             piece = self._pending[self._used : self._used + count]
             self._used += len(piece)
             count -= len(piece)

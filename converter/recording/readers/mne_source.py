@@ -160,11 +160,13 @@ class MneSource:
                 FailureCode.EMPTY_RECORDING,
                 f"{name} holds {len(self._keep)} signal channels of {raw.n_times} samples.",
             )
+        with reading(name):  # a header may give a channel a type that there is not
+            channels = _channels(raw, self._keep)
         self.groups = (
             SignalGroup(
                 rate=native_rate(name, raw.info["sfreq"]),
                 n_samples=int(raw.n_times),
-                channels=_channels(raw, self._keep),
+                channels=channels,
                 granule=max(1, granule),
                 gaps=tuple(gaps),
             ),

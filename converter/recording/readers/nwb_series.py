@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
+from converter.recording.readers.claims import MOST_CHANNELS, check_channels
 from converter.recording.readers.hdf5_samples import Hdf5Samples, open_samples
 from converter.recording.readers.nwb_file import NwbFile
 from converter.recording.readers.timeline import Grid, Stretch, grid_of_times
@@ -22,7 +23,6 @@ _SERIES = "ElectricalSeries"
 _CONTAINERS = frozenset({"LFP", "FilteredEphys"})  # of several series
 # Columns of the table of electrodes, the first that is there names them.
 _LABEL_COLUMNS = ("label", "channel_name", "electrode_name", "name", "id")
-_MOST_CHANNELS = 1 << 16
 _MOST_CHUNK_BYTES = 256 << 20  # a chunk is unpacked as a whole
 MOST_GRANULE_VALUES = 1 << 23
 
@@ -116,10 +116,9 @@ class SeriesReader:
 
     def _labels(self, name: str, node: Any, shape: tuple[int, ...], n_channels: int) -> list[str]:
         """What the table of electrodes calls the channels; their numbers where it does not."""
-        if n_channels > _MOST_CHANNELS:
-            raise self._file.damaged(f"claims {n_channels} channels in {name}")
+        check_channels(self._file.name, n_channels)
         region = self._file.dataset(node, "electrodes")
-        rows = None if region is None else self._file.numbers(region, _MOST_CHANNELS)
+        rows = None if region is None else self._file.numbers(region, MOST_CHANNELS)
         table = None if region is None else self._file.referred(region, "table")
         if table is None:
             table = self._file.group("general", "extracellular_ephys", "electrodes")

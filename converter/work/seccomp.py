@@ -1,0 +1,61 @@
+"""Linux's seccomp: a process gives up system calls for good, for itself and what it starts.
+
+Landlock leaves UDP and the sockets of this machine's services alone; without the call that makes
+a socket there is neither. Source: Linux, "Seccomp BPF" (Documentation/userspace-api/
+seccomp_filter.rst), <linux/seccomp.h>, <linux/filter.h> and <linux/audit.h>.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from typing import Final
+
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+
+# Of each architecture its name in <linux/audit.h> and the number of `socket`.
+_ARCHITECTURES: Final = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
+_IO_URING_SETUP: Final = 425  # it makes sockets, too
+_X32: Final = 0x40000000  # from here on x86-64 has its calls a second time
+
+# Instructions: load a word of the call's record, compare and jump, return.
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000
+
+
+def forbid_sockets() -> None:
+    """Have every call fail with EPERM that would make a socket.
+
+    To be called after Landlock, which sees to it that no program regains rights. Does nothing on
+    architectures other than x86-64 and 64-bit ARM. Raises OSError where the kernel refuses.
+    """
+    known = _ARCHITECTURES.get(platform.machine())
+    if known is None:
+        return
+    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(*known))
+    code = ctypes.create_string_buffer(program, len(program))
+    # Native alignment: a short, then a pointer.
+    record = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    arguments = (ctypes.c_ulong(_MODE_FILTER), ctypes.c_char_p(record))
+    if libc.prctl(_PR_SET_SECCOMP, *arguments, *[ctypes.c_ulong(0)] * 2) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _program(architecture: int, socket: int) -> list[tuple[int, int, int, int]]:
+    """Instructions: a code, how many to leave out when it is true and when not, a number."""
+    return [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_IF_EQUAL, 0, 5, architecture),  # no calls of another architecture at all
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_IF_AT_LEAST, 3, 0, _X32),
+        (_IF_EQUAL, 2, 0, socket),
+        (_IF_EQUAL, 1, 0, _IO_URING_SETUP),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _FAIL | errno.EPERM),
+    ]
