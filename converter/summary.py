@@ -186,7 +186,7 @@ def _estimate_errors(
 ) -> dict[str, EstimateError]:
     shares: dict[str, list[float]] = {}
     for effort in efforts:
-        if effort.format is not None and isinstance(outcomes[effort.path], Converted):
+        if effort.format is not None and isinstance(outcomes.get(effort.path), Converted):
             share = effort.peak_memory / effort.estimated_memory
             shares.setdefault(effort.format, []).append(share)
     return {

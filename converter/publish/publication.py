@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 import msgspec
 from msgspec import UNSET
@@ -22,6 +23,7 @@ from ..contract.manifest import Manifest, ManifestFile, ManifestStore, encode_ma
 from ..contract.validation import validate_index, validate_manifest
 from ..dataset.content import ContentSource
 from ..dataset.recording import Recording
+from ..dataset.repository import RepositoryError
 from ..storage.destination import Destination, DestinationError
 from ..work.outcome import Converted, Outcome
 from . import events_table
@@ -168,10 +170,11 @@ def _build_events(
         except (EventsError, DestinationError) as error:
             recordings = {recording.path: recording for recording in release.recordings}
             kept = [(store, recordings[store.path]) for store in carried]
-            recovered = recover_events(kept, release.content, local.parent / "recovered")
+            folder = Path(mkdtemp(dir=local.parent))
+            recovered = recover_events(kept, release.content, folder)
             warnings.append(f"event rows are read anew from events.tsv: {public_detail(error)}")
             return write_events([*spools, *recovered], None, set(), local)
-    except (OSError, ValueError, MemoryError) as error:
+    except (OSError, ValueError, MemoryError, RepositoryError) as error:
         _warn_events(error, warnings)
         return None
 

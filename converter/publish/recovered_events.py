@@ -23,12 +23,11 @@ LARGEST: Final = 1 << 28
 def recover_events(
     kept: Sequence[tuple[StoreEntry, Recording]], content: ContentSource, folder: Path
 ) -> list[tuple[str, Path]]:
-    """Write spools of the stores that have events, in `folder`; (store path, file) of each.
+    """Write a spool for each store that has events, in an empty `folder`; (store path, file).
 
     A store is kept while the inputs of its recording are as they were, events.tsv among them:
     the rows are those that its conversion gave. Raises EventsError when one can't be had.
     """
-    folder.mkdir()
     having = [
         (store, recording, recording.sidecars.events)
         for store, recording in kept

@@ -82,7 +82,7 @@ def convert_recording(
     context: StoreContext,
     threads: int = 1,
 ) -> ConvertedRecording:
-    """Write the recording's store to the folder `store`, which must not exist.
+    """Write the recording's store to the folder `store`, which is empty or does not exist.
 
     `zarr` is the store's published path, `scratch` a folder for temporary files. With more
     than one thread the computing is shared among that many; the bytes are the same with any

@@ -10,16 +10,19 @@ import gc
 import os
 import resource
 import signal
+import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import connection
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import BinaryIO, Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
 
 # Bytes that are taken at most: no account of a recording comes near.
 _MOST: Final = 64 << 20
+_PREFIX: Final = struct.Struct("<Q")  # the length of what follows
 
 
 class DiedApart(Exception):
@@ -43,8 +46,10 @@ class DiedApart(Exception):
 def run_apart(function: Callable[[], bytes], tell: Callable[[int], None]) -> bytes:
     """What `function` returns in a forked process, which ends with this one at the latest.
 
-    The function has the standard streams, and no other file or connection that is open here.
-    It should not raise. `tell` is told the process's id. Raises DiedApart.
+    The function has no file or connection that is open here, not even the standard streams: a
+    terminal among them would take input from it. What it starts and leaves behind is in this
+    process's group, and not waited for. It should not raise. `tell` is told the process's id.
+    Raises DiedApart.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
@@ -55,17 +60,42 @@ def run_apart(function: Callable[[], bytes], tell: Callable[[int], None]) -> byt
     with os.fdopen(reader, "rb") as pipe:
         try:
             tell(child)
-            result = pipe.read(_MOST + 1)
+            result = _received(pipe, child)
         except BaseException:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise
-        if len(result) > _MOST:
-            os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status != 0:
+    if status != 0 or result is None:
         raise DiedApart(status)
     return result
+
+
+def _received(pipe: BinaryIO, child: int) -> bytes | None:
+    """What a child sends, None when it ends without; others may hold the pipe's other end."""
+    ended = os.pidfd_open(child)
+    try:
+        received = b""
+        while (length := _length(received)) is None or len(received) < _PREFIX.size + length:
+            ready = connection.wait([pipe.fileno(), ended])
+            if pipe.fileno() not in ready:
+                return None
+            piece = os.read(pipe.fileno(), 1 << 20)
+            if not piece:
+                return None
+            received += piece
+            if len(received) > _MOST:
+                os.kill(child, signal.SIGKILL)
+                return None
+        return received[_PREFIX.size :]
+    finally:
+        os.close(ended)
+
+
+def _length(received: bytes) -> int | None:
+    """Of a message that begins like this."""
+    begins = received[: _PREFIX.size]
+    return int(_PREFIX.unpack(begins)[0]) if len(begins) == _PREFIX.size else None
 
 
 def _work(function: Callable[[], bytes], writer: int, parent: int) -> NoReturn:
@@ -78,7 +108,7 @@ def _work(function: Callable[[], bytes], writer: int, parent: int) -> NoReturn:
             _let_go(keep=writer)
             result = function()
             with os.fdopen(writer, "wb") as pipe:
-                pipe.write(result)
+                pipe.write(_PREFIX.pack(len(result)) + result)
             status = 0
     finally:
         os._exit(status)
@@ -89,7 +119,7 @@ def _let_go(keep: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for entry in list(Path("/proc/self/fd").iterdir()):
         number = int(entry.name)
-        if number > 2 and number not in (keep, nothing):
+        if number not in (keep, nothing):
             with suppress(OSError):
                 os.fstat(number)
                 os.dup2(nothing, number, inheritable=False)

@@ -67,7 +67,7 @@ class DaskCluster:
         self._given: dict[str, _Given] = {}
         self._workers = Workers(0, 0, 0)
         self._looked_at = -math.inf
-        self._idle_since = self._heard_at = time.monotonic()
+        self._idle_since, self._silent_since = time.monotonic(), math.inf
         self._loss: NoCluster | None = None
         self._client.listen(self._inbox.put)
 
@@ -198,10 +198,11 @@ class DaskCluster:
         self._looked_at = now
         workers = self._client.workers()
         if workers is None:
-            if time.monotonic() - self._heard_at >= _SILENCE:
+            self._silent_since = min(self._silent_since, now)
+            if time.monotonic() - self._silent_since >= _SILENCE:
                 self._loss = NoCluster(f"the Dask scheduler gave no answer for {_SILENCE:.0f} s")
             return
-        self._workers, self._heard_at = workers, time.monotonic()
+        self._workers, self._silent_since = workers, math.inf
         needs = [given.task.demand.memory for given in self._given.values()]
         if workers.threads and min(needs, default=0) <= workers.largest:
             self._idle_since = now

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ def enclose(readable: Iterable[Path], store: Path, scratch: Path) -> None:
     scratch = scratch.absolute()
     os.environ.update(dict.fromkeys(_HOMES, str(scratch)))
     tempfile.tempdir = str(scratch)
-    grants = [(Path(path), landlock.READ) for path in (*_software(), *_OF_THE_SYSTEM)]
+    grants = [(path, landlock.READ) for path in software()]
     grants += [(path, landlock.READ) for path in readable]
     grants += [(Path(os.devnull), landlock.USE)]
     grants += [(store, landlock.WRITE), (scratch, landlock.LINK)]
@@ -52,10 +53,13 @@ def enclose(readable: Iterable[Path], store: Path, scratch: Path) -> None:
         seccomp.forbid_sockets()
 
 
-def _software() -> set[str]:
-    """The interpreter's folders, and of what is imported from elsewhere its own folders.
+@cache
+def software() -> tuple[Path, ...]:
+    """What the interpreter and its libraries read: their folders, and files of the system.
 
-    Other entries of sys.path are left out: the folder that a program is started in is one.
+    Of what is imported from elsewhere it is the folder of the package. Other entries of sys.path
+    are left out: the folder that a program is started in is one. Found once, as to look at all
+    modules takes longer than a short recording.
     """
     folders = {*site.getsitepackages(), site.getusersitepackages(), str(Path(os.__file__).parent)}
     for prefix in (sys.prefix, sys.base_prefix):
@@ -64,7 +68,8 @@ def _software() -> set[str]:
         named = os.environ.get(variable, "").split(os.pathsep)
         folders.update(name for name in named if name.startswith("/"))
     within = tuple(f"{folder}/" for folder in folders)
-    return folders | {place for place in _imported() if not place.startswith(within)}
+    folders.update(place for place in _imported() if not place.startswith(within))
+    return tuple(Path(place) for place in (*sorted(folders), *_OF_THE_SYSTEM))
 
 
 def _imported() -> Iterator[str]:

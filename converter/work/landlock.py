@@ -12,7 +12,6 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -58,7 +57,7 @@ def version() -> int:
 def restrict(grants: Iterable[tuple[Path, int]]) -> None:
     """Leave this thread, and all that it starts, with these rights on these paths and no others.
 
-    Each path is a file or a folder, which stands for all below it; one that is not there is
+    Each path is a file or a folder, which stands for all below it; one that can't be opened is
     passed over. No program can be executed. From version 4 on no TCP connection is made or
     taken; UDP is not Landlock's. Raises OSError where the kernel refuses.
     """
@@ -69,8 +68,7 @@ def restrict(grants: Iterable[tuple[Path, int]]) -> None:
     ruleset = _checked(_call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0))
     try:
         for path, rights in grants:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                _grant(ruleset, path, rights & files)
+            _grant(ruleset, path, rights & files)
         _checked(
             _libc().prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
         )
@@ -80,7 +78,10 @@ def restrict(grants: Iterable[tuple[Path, int]]) -> None:
 
 
 def _grant(ruleset: int, path: Path, rights: int) -> None:
-    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # what is not there, or not for this user, can't be read anyway
+        return
     try:
         if not stat.S_ISDIR(os.fstat(opened).st_mode):
             rights &= _OF_A_FILE

@@ -38,6 +38,23 @@ def write_spool(path: Path, rows: EventRows) -> None:
         writer.write_table(table)
 
 
+def check_spool(content: bytes, zarr: str) -> None:
+    """Raise ValueError for a spool that is damaged, or of another store than `zarr`.
+
+    Whoever reads it later trusts its offsets, and its word on whose rows they are.
+    """
+    try:
+        with pa.ipc.open_file(content) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError("the rows of events are damaged") from error
+    further = [name for name in table.schema.names if name.startswith(TSV_PREFIX)]
+    expected = row_schema(name.removeprefix(TSV_PREFIX) for name in further)
+    if table.schema != expected or set(table.column("store_path").unique().to_pylist()) - {zarr}:
+        raise ValueError("the rows of events are not those of the recording")
+
+
 def _columns(rows: EventRows) -> dict[str, Any]:
     onset = [value if _is_finite(value) else None for value in rows.onset_s]
     duration = [

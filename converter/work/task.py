@@ -43,6 +43,7 @@ WARM = "converter.work.warm"  # last
 
 _FOLDERS: Final = ("source", "store", "scratch")
 _SPOOL: Final = "events.arrow"
+_LARGEST_SPOOL: Final = 256 << 20  # bytes: millions of events
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,8 @@ def _excuse(error: Exception) -> Failed | Deferred:
 
 
 def _convert(work: _Work) -> Outcome:
+    from .spool import check_spool
+
     task = work.task
     recording = task.recording
     source, store, scratch = (task.folder / name for name in _FOLDERS)
@@ -174,6 +177,7 @@ def _convert(work: _Work) -> Outcome:
     validate_store(msgspec.to_builtins(account.entry))
     if account.has_events:
         work.spool = _content(scratch / _SPOOL)
+        check_spool(work.spool, recording.zarr)
     work.store_bytes = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
     shutil.rmtree(source)
     with work.phase("upload"):
@@ -185,7 +189,10 @@ def _content(file: Path) -> bytes:
     """Of a file that another process wrote, which may be no link to anywhere."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(opened, "rb") as stream:
-        return stream.read()
+        content = stream.read(_LARGEST_SPOOL + 1)
+    if len(content) > _LARGEST_SPOOL:
+        raise ValueError(f"the rows of events take more than {_LARGEST_SPOOL} bytes")
+    return content
 
 
 def _computed(work: _Work, local: LocalRecording, files: Iterable[Path], threads: int) -> _Account:

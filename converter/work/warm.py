@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from ..contract.validation import store_validator
 from ..recording.zarr_v3 import encode
+from .enclosure import software
 
 # The first array looks for pandas, whose import takes longer than a short recording.
 pa.array([])
 # The first frame makes a lock, which frames of one thread never take.
 encode(np.zeros(1, np.int16))
 store_validator()
+software()
 
 # What the collector would visit in a worker, the worker would have to copy.
 gc.collect()

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -49,9 +50,10 @@ def full() -> None:
 
 
 def fork() -> None:
-    """Leave a child behind that names the run's scratch."""
-    script = "import time; time.sleep(600)"
-    subprocess.Popen([sys.executable, "-c", script, os.environ["SABOTAGED"]])
+    """Leave a child behind, which holds a file of the run's scratch open."""
+    with tempfile.TemporaryFile():
+        if os.fork() == 0:
+            time.sleep(600)
 
 
 FAULTS = {

@@ -6,11 +6,13 @@ import ctypes
 import json
 import os
 import platform
+import pty
 import signal
 import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -400,3 +402,26 @@ def test_what_an_enclosed_process_tells_is_not_believed(
     assert isinstance(result.outcome, Deferred)
     assert result.spool is None
     assert not list((tmp_path / "serving").rglob("zarr.json"))
+
+
+def test_what_a_conversion_leaves_behind_is_not_waited_for() -> None:
+    def fork() -> str:
+        return "left" if os.fork() else str(time.sleep(600))
+
+    started = time.monotonic()
+    assert apart(fork) == "left"
+    assert time.monotonic() - started < 300
+
+
+def test_the_standard_streams_are_not_inherited() -> None:
+    master, terminal = pty.openpty()
+    before = os.dup(0)
+    os.dup2(terminal, 0)
+    try:
+        streams = [Path(f"/proc/self/fd/{number}") for number in range(3)]
+        found = apart(lambda: [str(stream.readlink()) for stream in streams])
+        assert found == [os.devnull] * 3
+    finally:
+        os.dup2(before, 0)
+        for number in (master, terminal, before):
+            os.close(number)

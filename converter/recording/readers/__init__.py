@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import cast
 
 from converter.contract.codes import FailureCode, RecordingError
@@ -108,35 +108,43 @@ def open_recording(recording: LocalRecording) -> SignalSource:
             f"known are {', '.join(sorted([*_FILES, *filter(None, _DIRECTORIES)]))} "
             "and 4D/BTi directories.",
         )
+    name = PurePath(recording.path).name
+    source = _opened(recording, known, name)
+    try:
+        _check(source, name)
+    except RecordingError:
+        source.close()
+        raise
+    return source
+
+
+def _opened(recording: LocalRecording, known: Format, name: str) -> SignalSource:
     module, function = known.opener.split(":")
     opener = getattr(import_module(f"{__name__}.{module}"), function)
-    name = PurePath(recording.path).name
     try:
-        source = cast(Callable[[LocalRecording], SignalSource], opener)(recording)
+        return cast(Callable[[LocalRecording], SignalSource], opener)(recording)
     except MemoryError as error:
-        if (size := _size(recording.file)) > SMALL:
+        if (size := _size(recording)) > SMALL:
             raise
         raise RecordingError(
             FailureCode.CORRUPT_OR_TRUNCATED,
             f"{name} asks for more memory than {size} bytes can need.",
         ) from error
-    try:
-        check_channels(name, sum(len(group.channels) for group in source.groups))
-    except RecordingError:
-        source.close()
-        raise
+
+
+def _check(source: SignalSource, name: str) -> None:
+    """What holds for every format."""
+    check_channels(name, sum(len(group.channels) for group in source.groups))
     for group in source.groups:
         if not SLOWEST <= group.rate <= FASTEST:
-            source.close()
             raise RecordingError(
                 FailureCode.CORRUPT_OR_TRUNCATED,
-                f"{name}: the header gives a sampling rate of "
-                f"{float(group.rate):g} Hz, expected one of {float(SLOWEST):g} to "
-                f"{float(FASTEST):g} Hz.",
+                f"{name}: the header gives a sampling rate of {float(group.rate):g} Hz, expected "
+                f"one of {float(SLOWEST):g} to {float(FASTEST):g} Hz.",
             )
-    return source
 
 
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+def _size(recording: LocalRecording) -> int:
+    """Bytes of all files that may be the recording's: those beside its main file are."""
+    folder = recording.file if recording.file.is_dir() else recording.file.parent
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
