@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
@@ -165,8 +166,17 @@ def _beneath(path: str, top: str) -> str:
     return str(inside.relative_to(top))
 
 
-def _mounts(root: Path) -> Iterator[_Mount]:
-    for line in _lines(root / "proc/self/mountinfo"):
+def _mounts(root: Path) -> tuple[_Mount, ...]:
+    return _mounts_of(tuple(_lines(root / "proc/self/mountinfo")))
+
+
+@lru_cache(4)  # asked several times a recording, and hardly ever another
+def _mounts_of(lines: tuple[str, ...]) -> tuple[_Mount, ...]:
+    return tuple(_parsed_mounts(lines))
+
+
+def _parsed_mounts(lines: Iterable[str]) -> Iterator[_Mount]:
+    for line in lines:
         before, _, after = line.partition(" - ")
         fields, (kind, *rest) = before.split(), after.split() or [""]
         if len(fields) >= 5:
