@@ -229,9 +229,24 @@ def _run(settings: Settings, reporter: Reporter, stop: Stop, stack: ExitStack) -
     content = ContentSource.of(source.repository, settings.trusted_hosts)
     context = _store_context(job, snapshot, content, copy.published)
     stop.is_heeded = True
-    with scratch_folder(_scratch_parent(settings, destination)) as scratch:
+    return _carry_out(job, plan, copy, content, context, started, reporter, stop)
+
+
+def _carry_out(
+    job: _Job,
+    plan: Plan,
+    copy: _Copy,
+    content: ContentSource,
+    context: StoreContext,
+    started: float,
+    reporter: Reporter,
+    stop: Stop,
+) -> Summary:
+    """Convert what the plan says, and publish."""
+    destination = job.destination
+    with scratch_folder(_scratch_parent(job.settings, destination)) as scratch:
         destination.sweep()
-        if plan.convert and cluster is None and not enclosure.is_possible():
+        if plan.convert and job.cluster is None and not enclosure.is_possible():
             reporter.note(
                 "this system has no Landlock: what reads recordings is not kept from other files"
             )
@@ -393,7 +408,6 @@ def _store_context(
     description = snapshot.get("dataset_description.json")
     raw = None
     if description is not None:
-        content = ContentSource.of(source.repository, settings.trusted_hosts)
         raw = read_small(description, content, DESCRIPTION_LIMIT)
     answer = read_provenance(settings.catalog, source.dataset_id, raw)
     # A catalog that is down takes no fact away that was published.
