@@ -9,5 +9,5 @@ cd "$(dirname "$0")/.."
 
 scripts/environment.sh test
 export PATH="$PWD/.venv/bin:$PATH" # git-annex is installed there
-[ $# -gt 0 ] || set -- -n 2
+[ $# -gt 0 ] || set -- -n 2 --dist worksteal
 exec pytest "$@"

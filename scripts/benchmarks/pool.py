@@ -20,7 +20,7 @@ from .dask_workers import DaskWorkers
 from .measuring import Bench, JobFailed, Measurement, in_turn, median
 from .report import Options, Part, table
 
-COUNT, QUICK_COUNT = 64, 8
+COUNT, QUICK_COUNT = 64, 4
 WARMING = 4  # recordings that a Dask cluster converts before it is measured
 
 ONE, TWO, SINGLE = "1 process", "2 processes", "1 process, 1 recording"
