@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from converter.recording.readers import neuroscan, spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
 from converter.recording.readers.channel_names import type_by_label
 from converter.recording.readers.companions import same_stem
-from converter.recording.readers.gapped import GappedMatrix, Stretch
+from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -37,7 +37,7 @@ _SIGNATURES = frozenset(
     )
 )
 _MAX_LABELS_BYTES = 1 << 20
-_CLOCK_STEP = 1  # second: what the start of a block is rounded to
+_CLOCK_STEP = Fraction(1)  # second: what the start of a block is rounded to
 
 # Ranges of a channel's code: from 42 on direct currents, then two of bridges and two of marks.
 _DIRECT = range(42, 74)
@@ -63,7 +63,8 @@ class _Block:
 def open_nihon(recording: LocalRecording) -> MatrixSource:
     """Open a Nihon Kohden recording; what lies between its blocks, by their clock, is zeros.
 
-    The clock tells seconds: blocks that follow each other within one are joined. Raises
+    The clock tells seconds: blocks are joined as long as samples and clock agree within one,
+    and no block lies further off its time than that. Raises
     RecordingError: `unsupported_format` for another maker's .eeg, `not_continuous` for epochs
     of Neuroscan and where blocks differ in channels or go back in time,
     `corrupt_or_truncated` on blocks that the file does not hold, `empty_recording` without
@@ -194,36 +195,31 @@ def _check_blocks(file: SampleFile, blocks: Sequence[_Block]) -> None:
 
 
 def _stretches(file: SampleFile, blocks: Sequence[_Block]) -> Iterator[Stretch]:
-    at, rate = 0, blocks[0].rate
-    previous: _Block | None = None
-    for block in blocks:
-        if previous is not None:
-            at += _pause(file, previous, block, rate)
+    rate = Fraction(blocks[0].rate)
+    onsets = zip(
+        accumulate((block.n_samples for block in blocks), initial=0),
+        _seconds(file, blocks),
+        strict=False,
+    )
+    for block, place in zip(blocks, places(file.name, onsets, rate, _CLOCK_STEP), strict=True):
         matrix = _Waveforms(file, len(block.codes), block.offset)
-        yield Stretch(at, block.n_samples, matrix)
-        at += block.n_samples
-        previous = block
+        yield Stretch(place, block.n_samples, matrix)
 
 
-def _pause(file: SampleFile, before: _Block, after: _Block, rate: int) -> int:
-    """Samples between two blocks."""
-    if before.start is None or after.start is None:
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} has several blocks, and no clock that tells the time between them.",
-        )
-    elapsed = after.start - before.start
-    seconds = Fraction(86400 * elapsed.days + elapsed.seconds)
-    pause = seconds - Fraction(before.n_samples, rate)
-    if abs(pause) <= _CLOCK_STEP:
-        return 0
-    if pause < 0:
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} has a block that begins {float(-pause):g} s before the end of the one "
-            "before it, one continuous recording was expected.",
-        )
-    return round(pause * rate)
+def _seconds(file: SampleFile, blocks: Sequence[_Block]) -> Iterator[Fraction]:
+    """When each block begins, after the first one."""
+    first = blocks[0].start
+    for block in blocks:
+        if len(blocks) == 1:
+            yield Fraction(0)
+        elif block.start is None or first is None:
+            raise RecordingError(
+                FailureCode.NOT_CONTINUOUS,
+                f"{file.name} has several blocks, and no clock that tells the time between them.",
+            )
+        else:
+            elapsed = block.start - first
+            yield Fraction(86400 * elapsed.days + elapsed.seconds)
 
 
 def _channels(codes: Sequence[int], table: Sequence[str], modality: str) -> tuple[Channel, ...]:

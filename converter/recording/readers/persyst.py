@@ -6,7 +6,7 @@ Sections [Patient] and [Comments] are passed over: they are nowhere kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,9 @@ from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile, SampleMatrix
 from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
-from converter.recording.readers.gapped import GappedMatrix, Stretch
+from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -28,9 +29,7 @@ _READ_SECTIONS = frozenset({"fileinfo", "channelmap", "sampletimes"})
 _DTYPES = {"0": "<i2", "7": "<i4"}
 _REFERENCE = re.compile(r"-ref$", re.I)
 _DAY = 86400
-# Seconds by which clock and sample count may run apart between two entries of [SampleTimes]
-# before that is a pause: the time it takes to write one down, and what crystals are off.
-_DRIFT, _DRIFT_SHARE = Fraction(1, 2), Fraction(1, 10_000)
+_CLOCK_STEP = Fraction(1, 2)  # second: what it may take to write down an entry of [SampleTimes]
 
 Section = Mapping[str, str]
 
@@ -58,6 +57,7 @@ def open_persyst(recording: LocalRecording) -> MatrixSource:
             "interleaved ones of type 0 or 7 were expected.",
         )
     n_channels = _whole(path.name, info, "waveformcount")
+    check_channels(path.name, n_channels)
     skipped = _whole(path.name, info, "headerlength", "0")
     rate = spelling.number(info.get("samplingrate", ""))
     gain = spelling.number(info.get("calibration", "1"))
@@ -169,25 +169,27 @@ def _starts(name: str, times: Section, n_samples: int, rate: Fraction) -> list[t
         for at, second in entries
         if at is not None and second is not None and 0 <= at < n_samples and at.denominator == 1
     ]
-    starts = [(0, 0)]
-    for (before, then), (at, now) in pairwise(known):
+    for (before, _), (at, _) in pairwise(known):
         if at <= before:
             raise _damaged(name, f"lists sample {at} after sample {before} in [SampleTimes]")
-        passed = now - then
-        if passed < -_DAY // 2:  # past midnight
-            passed += _DAY
-        pause = passed - (at - before) / rate
-        if abs(pause) <= _DRIFT + abs(passed) * _DRIFT_SHARE:
-            continue
-        if pause < 0:
-            raise RecordingError(
-                FailureCode.NOT_CONTINUOUS,
-                f"{name} goes back by {float(-pause):g} s at sample {at}, "
-                "one continuous recording was expected.",
-            )
-        start, stored = starts[-1]
-        starts.append((start + at - stored + round(pause * rate), at))
+    starts = [(0, 0)]
+    samples = [at for at, _ in known]
+    onsets = zip(samples, _ascending(second for _, second in known), strict=True)
+    for at, place in zip(samples, places(name, onsets, rate, _CLOCK_STEP), strict=True):
+        start, first = starts[-1]
+        if place - at != start - first:
+            starts.append((place, at))
     return starts
+
+
+def _ascending(seconds: Iterable[Fraction]) -> Iterator[Fraction]:
+    """Seconds of the day, counted on past midnight."""
+    days, before = 0, None
+    for second in seconds:
+        if before is not None and second - before < -_DAY // 2:
+            days += 1
+        before = second
+        yield second + days * _DAY
 
 
 def _on_timeline(
