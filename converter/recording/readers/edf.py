@@ -97,8 +97,9 @@ def _timelines(name: str, header: Header, clock: Clock) -> tuple[dict[int, Timel
     error = 0.0
     for spr in sorted({signal.samples for signal in header.data_signals}):
         gaps, error = clock.layout(spr, float(header.duration))
-        timelines[spr] = Timeline(spr * header.n_records, gaps)
-        check_gaps(name, timelines[spr].n_samples, spr * header.n_records)
+        n_recorded = spr * header.n_records
+        check_gaps(name, n_recorded + sum(stop - start for start, stop in gaps), n_recorded)
+        timelines[spr] = Timeline(n_recorded, gaps)
     return timelines, error
 
 
