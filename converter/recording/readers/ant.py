@@ -5,6 +5,7 @@ Names and dates of people are in companion files, which are not opened.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import raw3, spelling
 from converter.recording.readers.binary import SampleFile, Scratch
 from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
@@ -166,6 +168,7 @@ def _counts(file: SampleFile, sections: dict[str, list[str]]) -> tuple[Fraction,
     )
     if rate is None or n_samples is None or n_channels is None or rate <= 0:
         raise _damaged(file.name, "has no sampling rate, no number of samples or of channels")
+    check_channels(file.name, math.ceil(n_channels))
     if n_samples < 1 or n_channels < 1:
         raise RecordingError(
             FailureCode.EMPTY_RECORDING,
@@ -197,7 +200,10 @@ def _channels(
         kind = type_by_label(row[0], modality, unit)
         if row[0].upper().startswith("BIP") or kind == "TRIG":
             kind = "MISC"  # bipolar inputs of any kind
-        gain = float(factors[0] * factors[1])
+        try:
+            gain = float(factors[0] * factors[1])
+        except OverflowError:
+            gain = 0.0  # no usable factor
         channels.append(Channel(label, kind, unit, gain) if gain else Channel(label, kind, "n/a"))
     return channels
 

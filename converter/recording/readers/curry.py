@@ -18,6 +18,7 @@ from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
 from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -26,7 +27,6 @@ _MAX_HEADER_BYTES = 16 << 20
 _MAX_LINES = 100_000  # of one list
 _COMPRESSED = "{2912E8D8-F5C8-4E25-A8E7-A1385967DA09}"
 _SAMPLE_BYTES = 4
-_MOST_UNNAMED = 4096  # channels that no label tells of
 _MICROSECONDS = 10**6
 _BLOCK = re.compile(r"(\w+)\s+(START|END|START_LIST|END_LIST)\b")
 _TESLAS = {"fT": 1e-15, "pT": 1e-12, "nT": 1e-9, "T": 1.0}
@@ -65,11 +65,17 @@ def open_curry(recording: LocalRecording) -> MatrixSource:
     rate = _rate(header.name, text)
     if n_channels < 0:
         raise _damaged(header.name, f"counts {n_channels} channels")
+    check_channels(header.name, n_channels)
     file = SampleFile(path)
     try:
-        held = file.size // (_SAMPLE_BYTES * max(1, n_channels))
+        held = file.size // (_SAMPLE_BYTES * n_channels) if n_channels else 0
         if n_samples < 0:  # the header leaves it open
             n_samples = held
+        if n_samples == 0 or n_channels == 0:
+            raise RecordingError(
+                FailureCode.EMPTY_RECORDING,
+                f"{file.name} holds {n_channels} channels of {n_samples} samples.",
+            )
         if n_samples > held:
             raise _damaged(
                 file.name, f"holds {held} of the {n_samples} samples that its header declares"
@@ -183,7 +189,7 @@ def _channels(
     if set(stored) == set(range(1, n_channels + 1)):
         order = [stored[Fraction(place)] for place in range(1, n_channels + 1)]
     else:
-        order = list(range(min(n_channels, len(names) or _MOST_UNNAMED)))
+        order = list(range(min(n_channels, len(names) or n_channels)))
     if len(order) < n_channels:
         raise _damaged(name, f"counts {n_channels} channels and tells of {len(order)}")
     ends, groups = _groups(name, text)

@@ -15,6 +15,7 @@ from itertools import accumulate
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_channels
 
 FIXED_BYTES = 256  # the header's fixed part, and its part for each signal
 # Width of each field of the fixed part and of the part per signal, in file order.
@@ -121,6 +122,7 @@ def read_header(file: SampleFile) -> Header:
     n_signals = _whole(file, fields["signals"], "number of signals")
     if n_signals < 0:
         raise _damaged(file, f"declares {n_signals} signals")
+    check_channels(file.name, n_signals)
     size = FIXED_BYTES * (n_signals + 1)
     if size > file.size:
         raise _damaged(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_channels
 
 PART_BYTES = 256  # of the header: its fixed part, and that of each channel
 _VERSION = re.compile(rb"GDF ([123])\.(\d\d)")
@@ -102,6 +103,7 @@ def read_header(file: SampleFile) -> Header:
         raise damaged(file, f"begins with {fixed[:8]!r}, a header of GDF 1 to 3 was expected")
     second = int(found[1] + found[2]) >= _VERSION_2
     (n_signals,) = struct.unpack_from("<H" if second else "<I", fixed, _CHANNELS)
+    check_channels(file.name, n_signals)
     smallest = PART_BYTES * (n_signals + 1)
     if smallest > file.size:
         raise damaged(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.matlab import exact
 from converter.recording.readers.mef_red import HEADER_BYTES
 from converter.recording.readers.mef_timeline import Timeline
@@ -118,7 +119,9 @@ def encrypted(name: str) -> RecordingError:
 
 def channels(session: Path) -> Iterator[Channel]:
     """Every time series of a session, sorted by name; those without a sample, too."""
-    for directory in _directories(session, ".timd"):
+    directories = _directories(session, ".timd")
+    check_channels(session.name, len(directories))
+    for directory in directories:
         segments = _directories(directory, ".segd")
         name = os.fsencode(directory.name).decode("utf-8", "replace")
         channel = None

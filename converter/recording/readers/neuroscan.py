@@ -19,6 +19,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import BlockedFile, MultiplexedFile, SampleFile
 from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.claims import check_channels
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
@@ -97,6 +98,7 @@ def _read_header(file: SampleFile) -> _Header:
     if len(raw) < _SETUP_BYTES or not raw.startswith(SIGNATURE):
         raise _damaged(file, f"has {len(raw)} bytes of header, {_SETUP_BYTES} were expected")
     (n_channels,) = struct.unpack_from("<H", raw, 370)
+    check_channels(file.name, n_channels)
     (rate,) = struct.unpack_from("<H", raw, 376)
     (n_samples,) = struct.unpack_from("<I", raw, 864)
     (events,) = struct.unpack_from("<I", raw, 886)
