@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import raw3, spelling
 from converter.recording.readers.binary import SampleFile, Scratch
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -197,14 +197,15 @@ def _channels(
         if len(factors) < 2 or factors[0] is None or factors[1] is None:
             raise _damaged(file.name, f"gives the channel {label[:40]} no factors")
         unit = spelling.unit(row[3]) if len(row) > 3 and ":" not in row[3] else "uV"
-        kind = type_by_label(row[0], modality, unit)
-        if row[0].upper().startswith("BIP") or kind == "TRIG":
-            kind = "MISC"  # bipolar inputs of any kind
         try:
             gain = float(factors[0] * factors[1])
         except OverflowError:
             gain = 0.0  # no usable factor
-        channels.append(Channel(label, kind, unit, gain) if gain else Channel(label, kind, "n/a"))
+        scaling = (gain, 0.0) if gain else None
+        channel = channel_by_label(label, modality, unit, scaling, told=row[0])
+        if row[0].upper().startswith("BIP"):  # bipolar inputs of any kind
+            channel = replace(channel, type="MISC")
+        channels.append(channel)
     return channels
 
 

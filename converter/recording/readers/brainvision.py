@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from converter.recording.readers.binary import (
     check_bounds,
 )
 from converter.recording.readers.brainvision_markers import joints
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
@@ -204,11 +205,12 @@ def _channel(name: str, label: str, row: list[str], modality: str) -> Channel:
     if resolution is None:
         raise _damaged(name, f"gives channel {label} the resolution {row[2][:40]!r}")
     unit = spelling.unit(row[3]) if row[3] else "uV"
-    kind = spelling.default_type(modality, unit)
     gain = resolution or Fraction(1)
-    if unit not in spelling.VOLT_EXPONENTS:
-        return Channel(label, kind, row[3], float(gain))
-    return Channel(label, kind, "V", float(gain * Fraction(10) ** spelling.VOLT_EXPONENTS[unit]))
+    if unit in spelling.VOLT_EXPONENTS:
+        gain *= Fraction(10) ** spelling.VOLT_EXPONENTS[unit]
+        return channel_by_label(label, modality, "V", (float(gain), 0.0), told=row[0])
+    channel = channel_by_label(label, modality, unit, (float(gain), 0.0), told=row[0])
+    return channel if channel.discrete else replace(channel, unit=row[3])
 
 
 def _data_file(path: Path, header: Header) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -17,7 +17,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.matrix_source import MatrixSource
@@ -197,10 +197,10 @@ def _channels(
     found = [names[index] if index < len(names) else "" for index in order]
     distinct = distinct_labels(label or f"Ch{at + 1}" for at, label in enumerate(found))
     channels = []
-    for label, index in zip(distinct, grouped, strict=True):
+    for label, told, index in zip(distinct, found, grouped, strict=True):
         at = bisect_right(ends, index)
         kind, unit = groups[at] if at < len(groups) else ("", "n/a")
-        channels.append(_channel(label, kind, unit, modality))
+        channels.append(_channel(label, told, kind, unit, modality))
     return channels
 
 
@@ -218,17 +218,15 @@ def _groups(name: str, text: _Text) -> tuple[list[int], list[tuple[str, str]]]:
     ]
 
 
-def _channel(label: str, kind: str, unit: str, modality: str) -> Channel:
+def _channel(label: str, told: str, kind: str, unit: str, modality: str) -> Channel:
     if "MAG" in kind:
         if unit in _TESLAS:
             return Channel(label, "MEGMAG", "T", _TESLAS[unit])
         return Channel(label, "MEGMAG", unit)
-    told = type_by_label(label, modality, unit)
-    if told == "TRIG":
-        return Channel(label, told, "n/a", discrete=True)
-    if "OTHER" in kind and told in spelling.DEFAULT_TYPES.values():
-        told = "MISC"
-    return Channel(label, told, unit)
+    channel = channel_by_label(label, modality, unit, (1.0, 0.0), told=told)
+    if "OTHER" in kind and channel.type in spelling.DEFAULT_TYPES.values():
+        channel = replace(channel, type="MISC")
+    return channel
 
 
 def _whole(name: str, text: _Text, key: str, default: str = "") -> int:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
-from converter.recording.readers import spelling
 from converter.recording.readers.binary import (
     MultiplexedFile,
     SampleFile,
@@ -21,6 +20,7 @@ from converter.recording.readers.binary import (
     VectorizedFile,
     check_bounds,
 )
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import named_file, same_stem
 from converter.recording.readers.matlab import MatlabFile, Samples
@@ -51,11 +51,13 @@ def _channels(mat: MatlabFile, n_channels: int, modality: str) -> tuple[Channel,
     labels += [""] * (n_channels - len(labels))
     types += [""] * (n_channels - len(types))
     names = distinct_labels(label or f"EEG {index:03d}" for index, label in enumerate(labels))
-    return tuple(_channel(*pair, modality) for pair in zip(names, types, strict=True))
+    return tuple(_channel(*each, modality) for each in zip(names, labels, types, strict=True))
 
 
-def _channel(label: str, declared: str, modality: str) -> Channel:
-    kind = _TYPES.get(declared.casefold()) or spelling.default_type(modality, "V")
+def _channel(label: str, told: str, declared: str, modality: str) -> Channel:
+    kind = _TYPES.get(declared.casefold())
+    if kind is None:
+        return channel_by_label(label, modality, "V", (_VOLTS, 0.0), told=told)
     if kind == "TRIG":
         return Channel(label, kind, "n/a", discrete=True)
     return Channel(label, kind, "V", gain=_VOLTS)

@@ -18,7 +18,7 @@ import numpy as np
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import BlockedFile, MultiplexedFile, SampleFile
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -175,13 +175,9 @@ def _channels(raw: bytes, n_channels: int, modality: str) -> Iterator[Channel]:
         (sensitivity,) = struct.unpack_from("<f", cell, 59)
         (calibration,) = struct.unpack_from("<f", cell, 71)
         gain = sensitivity * calibration / _MICROVOLTS_PER_STEP
-        kind = type_by_label(name, modality, "uV")
-        if kind == "TRIG":
-            yield Channel(label, kind, "n/a", discrete=True)
-        elif gain and math.isfinite(gain) and np.isfinite(np.float32(gain)):
-            yield Channel(label, kind, "uV", gain, -baseline * gain)
-        else:
-            yield Channel(label, kind, "n/a")
+        is_usable = gain and math.isfinite(gain) and np.isfinite(np.float32(gain))
+        scaling = (gain, -baseline * gain) if is_usable else None
+        yield channel_by_label(label, modality, "uV", scaling, told=name)
 
 
 def _damaged(file: SampleFile, sentence: str) -> RecordingError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -22,7 +22,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import neuroscan, spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
@@ -224,20 +224,24 @@ def _seconds(file: SampleFile, blocks: Sequence[_Block]) -> Iterator[Fraction]:
 
 def _channels(codes: Sequence[int], table: Sequence[str], modality: str) -> tuple[Channel, ...]:
     labels = distinct_labels(table[code] or f"Ch{at + 1}" for at, code in enumerate(codes))
-    return tuple(_channel(code, label, modality) for code, label in zip(codes, labels, strict=True))
+    return tuple(
+        _channel(code, label, table[code], modality)
+        for code, label in zip(codes, labels, strict=True)
+    )
 
 
-def _channel(code: int, label: str, modality: str) -> Channel:
+def _channel(code: int, label: str, told: str, modality: str) -> Channel:
     if code in _MARKS:
         return Channel(label, "TRIG", "n/a", discrete=True)
     is_direct = code in _DIRECT
     low, high = _DIRECT_RANGE if is_direct else _EEG_RANGE
     gain = (high - low) / _STEPS
-    kind = type_by_label(label, modality, "uV")
-    if is_direct or code in _BRIDGES or kind == "TRIG":
-        kind = "MISC"
-    offset = float(low + 32768 * gain)
-    return Channel(label, kind, "mV" if is_direct else "uV", float(gain), offset)
+    scaling = float(gain), float(low + 32768 * gain)
+    unit = "mV" if is_direct else "uV"
+    channel = channel_by_label(label, modality, unit, scaling, told=told)
+    if (is_direct or code in _BRIDGES) and not channel.discrete:
+        channel = replace(channel, type="MISC")
+    return channel
 
 
 def _labels(path: Path) -> list[str]:

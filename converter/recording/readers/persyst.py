@@ -15,7 +15,7 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile, SampleMatrix
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.readers.gapped import GappedMatrix, Stretch, places
@@ -147,14 +147,10 @@ def _channels(
     if {number for number, _ in listed} == set(range(1, n_channels + 1)):
         listed.sort(key=lambda entry: entry[0] or 0)
     labels = distinct_labels(text or f"Ch{at + 1}" for at, (_, text) in enumerate(listed))
-    found = []
-    for label, (_, text) in zip(labels, listed, strict=True):
-        kind = type_by_label(text, modality, "uV")
-        if kind == "TRIG":
-            found.append(Channel(label, kind, "n/a", discrete=True))
-        else:
-            found.append(Channel(label, kind, "uV", gain))
-    return tuple(found)
+    return tuple(
+        channel_by_label(label, modality, "uV", (gain, 0.0), told=text)
+        for label, (_, text) in zip(labels, listed, strict=True)
+    )
 
 
 def _starts(name: str, times: Section, n_samples: int, rate: Fraction) -> list[tuple[int, int]]:
