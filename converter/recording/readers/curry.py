@@ -18,7 +18,7 @@ from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
 from converter.recording.readers.channel_names import channel_by_label
-from converter.recording.readers.claims import check_channels
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -64,7 +64,7 @@ def open_curry(recording: LocalRecording) -> MatrixSource:
     n_samples = _whole(header.name, text, "numsamples")
     rate = _rate(header.name, text)
     if n_channels < 0:
-        raise _damaged(header.name, f"counts {n_channels} channels")
+        raise damaged(header.name, f"counts {n_channels} channels")
     check_channels(header.name, n_channels)
     file = SampleFile(path)
     try:
@@ -77,7 +77,7 @@ def open_curry(recording: LocalRecording) -> MatrixSource:
                 f"{file.name} holds {n_channels} channels of {n_samples} samples.",
             )
         if n_samples > held:
-            raise _damaged(
+            raise damaged(
                 file.name, f"holds {held} of the {n_samples} samples that its header declares"
             )
         channels = _channels(header.name, text, labels, n_channels, recording.modality)
@@ -112,7 +112,7 @@ def _read(path: Path) -> _Text:
     finally:
         file.close()
     if len(raw) > _MAX_HEADER_BYTES:
-        raise _damaged(path.name, f"has {file.size} bytes, more than any header")
+        raise damaged(path.name, f"has {file.size} bytes, more than any header")
     text = _Text()
     group: dict[str, str] = {}
     current: list[str] | None = None
@@ -122,7 +122,7 @@ def _read(path: Path) -> _Text:
             if current is not None:
                 current.append(line)
                 if len(current) > _MAX_LINES:
-                    raise _damaged(path.name, f"has more than {_MAX_LINES} lines in a list")
+                    raise damaged(path.name, f"has more than {_MAX_LINES} lines in a list")
             elif "=" in line:
                 key, value = line.split("=", 1)
                 key = key.strip().replace("_", "").casefold()
@@ -171,7 +171,7 @@ def _rate(name: str, text: _Text) -> Fraction:
             return frequency
         return _MICROSECONDS / interval
     if frequency is None or frequency <= 0:
-        raise _damaged(name, f"gives neither SampleFreqHz nor SampleTimeUsec ({printed[:40]!r})")
+        raise damaged(name, f"gives neither SampleFreqHz nor SampleTimeUsec ({printed[:40]!r})")
     return frequency
 
 
@@ -191,7 +191,7 @@ def _channels(
     else:
         order = list(range(min(n_channels, len(names) or n_channels)))
     if len(order) < n_channels:
-        raise _damaged(name, f"counts {n_channels} channels and tells of {len(order)}")
+        raise damaged(name, f"counts {n_channels} channels and tells of {len(order)}")
     ends, groups = _groups(name, text)
     grouped = order if ends[-1:] != [n_channels] else range(n_channels)
     found = [names[index] if index < len(names) else "" for index in order]
@@ -210,7 +210,7 @@ def _groups(name: str, text: _Text) -> tuple[list[int], list[tuple[str, str]]]:
     for _, values in text.groups:
         given = spelling.number(values.get("numchanthisgroup", "0"))
         if given is None or given < 0:
-            raise _damaged(name, "gives a group of channels no size")
+            raise damaged(name, "gives a group of channels no size")
         sizes.append(int(given))
     units = [spelling.unit(values.get("dataunit", "")) for _, values in text.groups]
     return list(accumulate(sizes)), [
@@ -233,9 +233,5 @@ def _whole(name: str, text: _Text, key: str, default: str = "") -> int:
     given = text.values.get(key, default)
     value = spelling.number(given)
     if value is None or value.denominator != 1:
-        raise _damaged(name, f"gives {given[:40]!r} as {key}, a whole number was expected")
+        raise damaged(name, f"gives {given[:40]!r} as {key}, a whole number was expected")
     return int(value)
-
-
-def _damaged(name: str, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")

@@ -23,6 +23,7 @@ from converter.recording.local import LocalRecording
 from converter.recording.readers import neuroscan, spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
 from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import damaged
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
@@ -127,9 +128,9 @@ def _check_signature(file: SampleFile) -> None:
 def _blocks(file: SampleFile) -> Iterator[_Block]:
     """All data blocks of all control blocks, in the order that the file lists them in."""
     if file.bytes(0x81, 16).decode("latin-1") not in _SIGNATURES:
-        raise _damaged(file, "has no control block")
+        raise damaged(file.name, "has no control block")
     if file.bytes(0x17FE, 1) != b"\1":
-        raise _damaged(file, "has no block of waveforms")
+        raise damaged(file.name, "has no block of waveforms")
     (n_controls,) = _numbers(file, 0x91, "<B")
     for control in range(n_controls):
         (address,) = _numbers(file, 0x92 + 20 * control, "<I")
@@ -153,18 +154,18 @@ def _block(file: SampleFile, at: int) -> _Block:
         offset=at + 0x27 + 10 * n_channels,
     )
     if len(table) < 10 * n_channels or block.stop > file.size:
-        raise _damaged(
-            file, f"has {file.size} bytes, a block of its samples ends at byte {block.stop}"
+        raise damaged(
+            file.name, f"has {file.size} bytes, a block of its samples ends at byte {block.stop}"
         )
     if rate == 0:
-        raise _damaged(file, "gives a sampling rate of 0 Hz")
+        raise damaged(file.name, "gives a sampling rate of 0 Hz")
     return block
 
 
 def _numbers(file: SampleFile, at: int, layout: str) -> tuple[int, ...]:
     raw = file.bytes(at, struct.calcsize(layout))
     if len(raw) < struct.calcsize(layout):
-        raise _damaged(file, f"has {file.size} bytes, a header at byte {at} was expected")
+        raise damaged(file.name, f"has {file.size} bytes, a header at byte {at} was expected")
     return struct.unpack(layout, raw)
 
 
@@ -191,7 +192,7 @@ def _check_blocks(file: SampleFile, blocks: Sequence[_Block]) -> None:
     ordered = sorted(blocks, key=lambda block: block.offset)
     for before, after in pairwise(ordered):
         if before.stop > after.offset:
-            raise _damaged(file, f"has two blocks of samples at byte {after.offset}")
+            raise damaged(file.name, f"has two blocks of samples at byte {after.offset}")
 
 
 def _stretches(file: SampleFile, blocks: Sequence[_Block]) -> Iterator[Stretch]:
@@ -279,7 +280,3 @@ def _default_labels() -> list[str]:
         *(f"X{number}" for number in range(16, 166)),
         *("NA28", "Z"),
     ]
-
-
-def _damaged(file: SampleFile, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")

@@ -16,7 +16,7 @@ from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile, SampleMatrix
 from converter.recording.readers.channel_names import channel_by_label
-from converter.recording.readers.claims import check_channels
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
@@ -62,7 +62,7 @@ def open_persyst(recording: LocalRecording) -> MatrixSource:
     rate = spelling.number(info.get("samplingrate", ""))
     gain = spelling.number(info.get("calibration", "1"))
     if rate is None or rate <= 0 or not gain:
-        raise _damaged(
+        raise damaged(
             path.name,
             f"gives SamplingRate {info.get('samplingrate', '')[:40]!r} and Calibration "
             f"{info.get('calibration', '')[:40]!r}, numbers were expected",
@@ -92,7 +92,7 @@ def _data_file(path: Path, reference: str) -> Path:
     try:
         return named_file(path, reference)
     except RecordingError:  # its message has the name, which is often a patient's
-        raise _damaged(path.name, "has no file of samples beside it") from None
+        raise damaged(path.name, "has no file of samples beside it") from None
 
 
 def _read_sections(path: Path) -> dict[str, Section]:
@@ -103,7 +103,7 @@ def _read_sections(path: Path) -> dict[str, Section]:
     finally:
         file.close()
     if len(raw) > _MAX_HEADER_BYTES:
-        raise _damaged(path.name, f"has {file.size} bytes, more than any header")
+        raise damaged(path.name, f"has {file.size} bytes, more than any header")
     text = raw.decode("utf-8-sig", "replace") if _is_utf8(raw) else raw.decode("cp1252", "replace")
     sections: dict[str, dict[str, str]] = {}
     current: dict[str, str] | None = None
@@ -120,9 +120,9 @@ def _read_sections(path: Path) -> dict[str, Section]:
                 key = f"{len(current)}={key}"  # repeated labels are channels of their own
             current.setdefault(key.casefold() if name == "fileinfo" else key, value.strip())
             if len(current) > _MAX_LINES:
-                raise _damaged(path.name, f"has more than {_MAX_LINES} lines in a section")
+                raise damaged(path.name, f"has more than {_MAX_LINES} lines in a section")
     if "fileinfo" not in sections:
-        raise _damaged(path.name, "has no section [FileInfo]")
+        raise damaged(path.name, "has no section [FileInfo]")
     return dict(sections)
 
 
@@ -143,7 +143,7 @@ def _channels(
         for key, number in sections.get("channelmap", {}).items()
     ]
     if len(listed) != n_channels:
-        raise _damaged(name, f"counts {n_channels} channels and names {len(listed)}")
+        raise damaged(name, f"counts {n_channels} channels and names {len(listed)}")
     if {number for number, _ in listed} == set(range(1, n_channels + 1)):
         listed.sort(key=lambda entry: entry[0] or 0)
     labels = distinct_labels(text or f"Ch{at + 1}" for at, (_, text) in enumerate(listed))
@@ -167,7 +167,7 @@ def _starts(name: str, times: Section, n_samples: int, rate: Fraction) -> list[t
     ]
     for (before, _), (at, _) in pairwise(known):
         if at <= before:
-            raise _damaged(name, f"lists sample {at} after sample {before} in [SampleTimes]")
+            raise damaged(name, f"lists sample {at} after sample {before} in [SampleTimes]")
     starts = [(0, 0)]
     samples = [at for at, _ in known]
     onsets = zip(samples, _ascending(second for _, second in known), strict=True)
@@ -207,9 +207,5 @@ def _whole(name: str, info: Section, key: str, default: str = "") -> int:
     given = info.get(key, default)
     value = spelling.number(given)
     if value is None or value.denominator != 1 or value < 0:
-        raise _damaged(name, f"gives {given[:40]!r} as its {key}, a whole number was expected")
+        raise damaged(name, f"gives {given[:40]!r} as its {key}, a whole number was expected")
     return int(value)
-
-
-def _damaged(name: str, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")
