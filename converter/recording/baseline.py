@@ -27,6 +27,10 @@ class Baseline:
     def __init__(
         self, raw: Sequence[Channel], channels: Sequence[PlannedChannel], first: NDArray[Any]
     ) -> None:
+        raw = [
+            one.waveform if one.waveform and not each.discrete else one
+            for one, each in zip(raw, channels, strict=True)
+        ]
         factor = np.array([channel.factor for channel in channels], np.float64)
         raw_gain = np.array([channel.gain for channel in raw], np.float64)
         raw_offset = np.array([channel.offset for channel in raw], np.float64)

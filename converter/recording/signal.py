@@ -23,7 +23,9 @@ class Channel:
 
     What `SignalSource.read` returns becomes physical by `raw * gain + offset`, in `unit`; gain
     is finite and not 0.
-    `type` is a BIDS channel type or `MISC`; `discrete` marks what a reader calls stim.
+    `type` is a BIDS channel type or `MISC`; `discrete` marks what a reader calls stim. Where
+    nothing but a label made it so, `waveform` is the channel that it is if channels.tsv declares a
+    type of waveforms.
     """
 
     label: str
@@ -33,6 +35,7 @@ class Channel:
     offset: float = 0.0
     prefilter: str = "n/a"
     discrete: bool = False
+    waveform: Channel | None = None
 
 
 @dataclass(frozen=True, slots=True)

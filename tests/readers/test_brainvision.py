@@ -106,7 +106,7 @@ def test_files_that_pybv_writes(tmp_path: Path, form: str) -> None:
     pybv.write_brainvision(
         data=volts,
         sfreq=250,
-        ch_names=["Fp1", "Cz, left", "Trig"],
+        ch_names=["Fp1", "Cz, left", "Aux"],
         fname_base="sub-01_task-rest_eeg",
         folder_out=tmp_path,
         resolution=resolutions,
@@ -118,7 +118,7 @@ def test_files_that_pybv_writes(tmp_path: Path, form: str) -> None:
     (group,) = source.groups
     assert group.rate == 250
     assert [(c.label, c.unit) for c in group.channels] == [
-        *(("Fp1", "V"), ("Cz, left", "V"), ("Trig", "V")),
+        *(("Fp1", "V"), ("Cz, left", "V"), ("Aux", "V")),
     ]
     gains = np.array([[channel.gain] for channel in group.channels])
     found = whole(source) * gains

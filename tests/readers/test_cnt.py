@@ -302,6 +302,26 @@ def test_ant_rates_are_those_of_the_header(ant_file: Path, tmp_path: Path) -> No
     source.close()
 
 
+def test_ant_factors_that_no_number_holds(ant_file: Path, tmp_path: Path) -> None:
+    """Of 1e390 and of 1e-390: samples as stored."""
+    content = ant_file.read_bytes()
+    width = 8 if content.startswith(b"RF64") else 4
+    for digits in (b"9" * 95 + b"e+99", b"0." + b"0" * 92 + b"1e-99"):
+        factor = b"1.0000000000e+00 7.8125000000e-03 uV"
+        absurd = b" ".join([digits.ljust(100), digits.ljust(100), b"uV"])
+        absurd += b" " * ((len(absurd) - len(factor)) % 2)
+        changed = content.replace(b"Fp1        " + factor, b"Fp1        " + absurd, 1)
+        at = changed.index(b"eeph") + 4
+        size = int.from_bytes(changed[at : at + width], "little") + len(changed) - len(content)
+        changed = changed[:at] + size.to_bytes(width, "little") + changed[at + width :]
+        source = open_bytes(tmp_path, changed)
+        first, second, *_ = source.groups[0].channels
+        assert (first.label, first.unit, first.gain) == ("Fp1-0", "n/a", 1.0)
+        assert (second.label, second.unit, second.gain) == ("Cz", "mV", 2**-7)
+        np.testing.assert_array_equal(source.read(0, 0, 3000)[0], ant_samples()[0] * 128)
+        source.close()
+
+
 def test_ant_files_by_other_names(ant_file: Path, tmp_path: Path) -> None:
     file = tmp_path / "sub-01_eeg.CNT"
     file.write_bytes(ant_file.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,34 @@ def test_headers_that_make_no_sense(
     tmp_path: Path, key: str, value: str, code: FailureCode
 ) -> None:
     assert failure(written(tmp_path, numbers(), **{key: value})).code is code
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_channels", "code"),
+    [
+        ("0", "10000000", FailureCode.CORRUPT_OR_TRUNCATED),
+        ("-1", "10000000", FailureCode.CORRUPT_OR_TRUNCATED),
+        ("-1", "30000", FailureCode.EMPTY_RECORDING),
+        ("0", "30000", FailureCode.EMPTY_RECORDING),
+        ("-1", "0", FailureCode.EMPTY_RECORDING),
+        ("1", "30000", FailureCode.CORRUPT_OR_TRUNCATED),
+    ],
+)
+def test_channels_that_no_sample_bears_out(
+    tmp_path: Path, n_samples: str, n_channels: str, code: FailureCode
+) -> None:
+    file = written(tmp_path, numbers(), NumSamples=n_samples, NumChannels=n_channels)
+    tracemalloc.start()
+    assert failure(file).code is code
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20  # the text is given 16 MB
+    tracemalloc.stop()
+
+
+def test_many_channels_without_labels(tmp_path: Path) -> None:
+    file = written(tmp_path, np.zeros((5000, 2)), groups=[], NumChannels="5000")
+    source = opened(file)
+    assert [len(group.channels) for group in source.groups] == [5000]
+    source.close()
 
 
 def test_rates_that_make_no_sense(tmp_path: Path) -> None:

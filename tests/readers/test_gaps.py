@@ -239,6 +239,15 @@ def test_hostile_clocks(tmp_path: Path) -> None:
     error = fails(path, _empty(["+0", "+999999999999999"]))
     assert error.code is FailureCode.FILE_READ_ERROR
     assert "2000 recorded samples" in error.message
+    short = edf_bytes(
+        [Signal("Fp1", 1000), Signal("EDF Annotations", 30)],
+        [record(np.zeros(1000)) + tal(onset, 30) for onset in ("+0", "+999999999999999")],
+        duration=".0001",
+        reserved="EDF+D",
+    )
+    error = fails(path, short)  # its gap ends beyond 64 bits
+    assert error.code is FailureCode.FILE_READ_ERROR
+    assert "2000 recorded samples" in error.message
     assert fails(path, _empty(["+0", "one"])).code is FailureCode.CORRUPT_OR_TRUNCATED
     without = edf_bytes([Signal()], [record(np.zeros(4))], reserved="EDF+D")
     assert fails(path, without).code is FailureCode.NOT_CONTINUOUS

@@ -244,6 +244,40 @@ def test_block_times_of_a_poor_clock_make_no_gaps(path: Path) -> None:
     np.testing.assert_array_equal(whole(opened(path))[0], WALK)
 
 
+@pytest.mark.parametrize("pieces", [7, 1 << 14])
+def test_short_pauses_between_blocks_do_not_add_up(
+    path: Path, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """26 blocks, of 1 s but for the last, with pauses of 0.9 s that no flag tells of."""
+    monkeypatch.setattr(mef_files, "ENTRIES_AT_ONCE", pieces)
+    data = np.repeat(np.arange(1, 27), 1000)[:25_300]
+    Session(path).add("A", data)
+    entries = index_of(path)
+    for pause, code in ((0.9, None), (-0.9, CORRUPT)):
+        entries["time"] = START + np.round(np.arange(26) * (1 + pause) * SECOND)
+        entries["flags"][1:] = 0
+        the(path, ".tidx").write_bytes(the(path, ".tidx").read_bytes()[:1024] + entries.tobytes())
+        if code:
+            fails(path, code)
+            continue
+        found = whole(opened(path))[0]
+        places = np.array([np.argmax(found == at + 1) for at in range(26)])
+        assert np.abs(places - 1900 * np.arange(26)).max() <= 1000
+        np.testing.assert_array_equal(found[found > 0], data)
+
+
+@pytest.mark.parametrize("off", [50e-6, -50e-6, -500e-6])
+def test_blocks_of_a_clock_that_drifts_make_no_gaps(path: Path, off: float) -> None:
+    """A day of a rate that is lower by `off` of itself than it should be."""
+    Session(path).add("A", np.zeros(86_400 * 4), rate=4.0, block=600)
+    entries = index_of(path)
+    assert len(entries) == 576
+    entries["time"] = START + np.round(np.arange(576) * 150 * (1 + off) * SECOND)
+    the(path, ".tidx").write_bytes(the(path, ".tidx").read_bytes()[:1024] + entries.tobytes())
+    [group] = opened(path).groups
+    assert (group.n_samples, group.gaps) == (86_400 * 4, ())
+
+
 # What is nobody's business.
 
 

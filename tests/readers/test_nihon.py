@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 import warnings
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,29 @@ def test_pauses_are_zeros(tmp_path: Path) -> None:
     for start, stop in [(0, 1700), (600, 700), (499, 1401), (1399, 1400)]:
         np.testing.assert_array_equal(source.read(0, start, stop), whole[:, start:stop])
     source.close()
+
+
+def test_pauses_within_the_step_of_the_clock_do_not_add_up(tmp_path: Path) -> None:
+    """60 blocks of 10 s, one every 11 s: each within a second of when its clock says."""
+    starts = [datetime(2010, 1, 2, 3, 4, 5) + timedelta(seconds=11 * at) for at in range(60)]
+    blocks = [
+        Block(np.full((4, 200), at + 1, "i2"), f"{start:%y%m%d%H%M%S}", rate=20)
+        for at, start in enumerate(starts)
+    ]
+    source = opened(written(tmp_path, blocks))
+    found = source.read(0, 0, source.groups[0].n_samples)[0]
+    places = [int(np.argmax(found == at + 1)) / 20 for at in range(60)]
+    assert np.abs(np.array(places) - 11 * np.arange(60)).max() <= 1
+    assert [np.count_nonzero(found == at + 1) for at in range(60)] == [200] * 60
+    assert source.groups[0].n_samples / 20 == pytest.approx(659, abs=1)
+    source.close()
+
+
+def test_overlaps_within_the_step_of_the_clock_do_not_add_up(tmp_path: Path) -> None:
+    blocks = [Block(numbers(220), f"1001020304{10 * at:02}", rate=20) for at in range(6)]
+    opened(written(tmp_path, blocks[:2])).close()
+    found = failure(written(tmp_path, blocks))  # of 11 s, one every 10 s
+    assert found.code is FailureCode.NOT_CONTINUOUS
 
 
 @pytest.mark.parametrize(

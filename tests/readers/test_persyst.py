@@ -151,6 +151,21 @@ def test_pauses_are_zeros(tmp_path: Path) -> None:
     source.close()
 
 
+def test_short_pauses_do_not_add_up(tmp_path: Path) -> None:
+    """60 times 10 s, with pauses of 0.4 s: no sample is half a second off its time."""
+    samples = np.repeat(np.arange(1, 61, dtype="<i2"), 2000)
+    times = "\n".join(f"{2000 * at}={10.4 * at:.1f}" for at in range(60))
+    source = opened(written(tmp_path, np.stack([samples] * 3), times=times))
+    found = source.read(0, 0, source.groups[0].n_samples)[0]
+    places = [int(np.argmax(found == at + 1)) / 200 for at in range(60)]
+    assert np.abs(np.array(places) - 10.4 * np.arange(60)).max() <= 0.5
+    np.testing.assert_array_equal(found[found > 0], samples)
+    source.close()
+    times = "\n".join(f"{2000 * at}={9.6 * at:.1f}" for at in range(60))
+    found = failure(written(tmp_path, np.stack([samples] * 3), times=times))
+    assert found.code is FailureCode.NOT_CONTINUOUS
+
+
 def test_drift_is_no_pause(tmp_path: Path) -> None:
     samples = np.zeros((3, 2_000_000), "<i2")
     times = "0=0\n1000=5.3\n500000=2500.2\n1999999=9999.2"

@@ -5,9 +5,10 @@ Names and dates of people are in companion files, which are not opened.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import raw3, spelling
 from converter.recording.readers.binary import SampleFile, Scratch
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
@@ -57,7 +59,7 @@ def open_ant(path: Path, modality: str) -> MatrixSource:
         channels = _channels(file, sections.get("basic channel data", []), n_channels, modality)
         epochs = _epochs(file, chunks, number_bytes, n_channels)
         if not epochs.length * (epochs.count - 1) < n_samples <= epochs.length * epochs.count:
-            raise _damaged(
+            raise damaged(
                 file.name,
                 f"has {epochs.count} epochs of {epochs.length} samples for {n_samples} samples",
             )
@@ -108,13 +110,13 @@ class EpochFile:
         n_samples = min(epochs.length, self._n_samples - index * epochs.length)
         most = self._n_channels * raw3.most_bytes(n_samples)
         if not begin < end <= min(size, begin + most):
-            raise _damaged(name, f"has epoch {index} from byte {begin} to {end}, of {size}")
+            raise damaged(name, f"has epoch {index} from byte {begin} to {end}, of {size}")
         raw = np.empty(end - begin, np.uint8)
         self._file.fill(raw, offset + begin)
         try:
             samples = raw3.decode(raw, self._n_channels, n_samples)
         except raw3.DamagedEpoch as error:
-            raise _damaged(name, f"has an epoch {index} that {error}") from None
+            raise damaged(name, f"has an epoch {index} that {error}") from None
         self._last = index, samples
         return samples
 
@@ -138,7 +140,7 @@ def _chunks(file: SampleFile) -> tuple[Chunks, int]:
             at += 4
             continue
         if at + size > file.size:
-            raise _damaged(file.name, f"has {file.size} bytes, a chunk ends at byte {at + size}")
+            raise damaged(file.name, f"has {file.size} bytes, a chunk ends at byte {at + size}")
         found.setdefault(name, (at, size))
         at += size + size % 2
     return found, number_bytes
@@ -165,14 +167,15 @@ def _counts(file: SampleFile, sections: dict[str, list[str]]) -> tuple[Fraction,
         for key in ("sampling rate", "samples", "channels")
     )
     if rate is None or n_samples is None or n_channels is None or rate <= 0:
-        raise _damaged(file.name, "has no sampling rate, no number of samples or of channels")
+        raise damaged(file.name, "has no sampling rate, no number of samples or of channels")
+    check_channels(file.name, math.ceil(n_channels))
     if n_samples < 1 or n_channels < 1:
         raise RecordingError(
             FailureCode.EMPTY_RECORDING,
             f"{file.name} holds {float(n_channels):g} channels of {float(n_samples):g} samples.",
         )
     if n_samples * n_channels > _SAMPLES_A_BYTE * file.size:
-        raise _damaged(
+        raise damaged(
             file.name,
             f"declares {float(n_channels):g} channels of {float(n_samples):g} samples, and has "
             f"{file.size} bytes",
@@ -185,20 +188,24 @@ def _channels(
 ) -> list[Channel]:
     """Channels of lines with a label, two factors to the unit, the unit and a reference."""
     if len(lines) != n_channels:
-        raise _damaged(file.name, f"counts {n_channels} channels and describes {len(lines)}")
+        raise damaged(file.name, f"counts {n_channels} channels and describes {len(lines)}")
     rows = [line.split() for line in lines]
     labels = distinct_labels(row[0] for row in rows)
     channels = []
     for label, row in zip(labels, rows, strict=True):
         factors = [spelling.number(cell) for cell in row[1:3]]
         if len(factors) < 2 or factors[0] is None or factors[1] is None:
-            raise _damaged(file.name, f"gives the channel {label[:40]} no factors")
+            raise damaged(file.name, f"gives the channel {label[:40]} no factors")
         unit = spelling.unit(row[3]) if len(row) > 3 and ":" not in row[3] else "uV"
-        kind = type_by_label(row[0], modality, unit)
-        if row[0].upper().startswith("BIP") or kind == "TRIG":
-            kind = "MISC"  # bipolar inputs of any kind
-        gain = float(factors[0] * factors[1])
-        channels.append(Channel(label, kind, unit, gain) if gain else Channel(label, kind, "n/a"))
+        try:
+            gain = float(factors[0] * factors[1])
+        except OverflowError:
+            gain = 0.0  # no usable factor
+        scaling = (gain, 0.0) if gain else None
+        channel = channel_by_label(label, modality, unit, scaling, told=row[0])
+        if row[0].upper().startswith("BIP"):  # bipolar inputs of any kind
+            channel = replace(channel, type="MISC")
+        channels.append(channel)
     return channels
 
 
@@ -211,11 +218,11 @@ def _epochs(file: SampleFile, chunks: Chunks, number_bytes: int, n_channels: int
     table, size = chunks[b"ep  "]
     length = int.from_bytes(file.bytes(table, number_bytes), "little")
     if length < 1 or length * n_channels * 4 > _MAX_EPOCH_BYTES:
-        raise _damaged(file.name, f"has epochs of {length} samples and {n_channels} channels")
+        raise damaged(file.name, f"has epochs of {length} samples and {n_channels} channels")
     raw = file.bytes(chunks[b"chan"][0], min(chunks[b"chan"][1], 2 * n_channels))
     order = struct.unpack(f"<{len(raw) // 2}h", raw[: len(raw) // 2 * 2])
     if sorted(order) != list(range(n_channels)):
-        raise _damaged(file.name, f"does not have its {n_channels} channels in an order")
+        raise damaged(file.name, f"does not have its {n_channels} channels in an order")
     return _Epochs(
         data=chunks[b"data"],
         table=table + number_bytes,
@@ -224,7 +231,3 @@ def _epochs(file: SampleFile, chunks: Chunks, number_bytes: int, n_channels: int
         length=length,
         order=np.array(order),
     )
-
-
-def _damaged(name: str, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from converter.recording.readers.binary import (
     check_bounds,
 )
 from converter.recording.readers.brainvision_markers import joints
-from converter.recording.readers.claims import check_channels
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
 
@@ -121,13 +122,13 @@ def read_header(path: Path, modality: str) -> Header:
         )
     orientation = common.get("dataorientation", "MULTIPLEXED").upper()
     if orientation not in ("MULTIPLEXED", "VECTORIZED"):
-        raise _damaged(path.name, f"gives DataOrientation {orientation!r}")
+        raise damaged(path.name, f"gives DataOrientation {orientation!r}")
     n_channels = _whole(path.name, common, "NumberOfChannels")
     check_channels(path.name, n_channels)
     interval = spelling.number(common.get("samplinginterval", ""))
     if interval is None or interval <= 0:
         given = common.get("samplinginterval")
-        raise _damaged(path.name, f"gives SamplingInterval {given!r}, microseconds were expected")
+        raise damaged(path.name, f"gives SamplingInterval {given!r}, microseconds were expected")
     big_endian = binary.get("usebigendianorder", "NO").upper() == "YES"
     return Header(
         name=path.name,
@@ -170,12 +171,8 @@ def _check_continuous(name: str, common: Section) -> None:
 def _whole(name: str, section: Section, key: str) -> int:
     text = section.get(key.casefold(), "")
     if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
-        raise _damaged(name, f"gives {key} {text[:40]!r}, a whole number was expected")
+        raise damaged(name, f"gives {key} {text[:40]!r}, a whole number was expected")
     return int(text)
-
-
-def _damaged(name: str, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")
 
 
 def _channels(name: str, section: Section, n_channels: int, modality: str) -> tuple[Channel, ...]:
@@ -184,7 +181,7 @@ def _channels(name: str, section: Section, n_channels: int, modality: str) -> tu
     ]
     described = [entry for entry in entries if entry is not None]
     if len(described) < n_channels:
-        raise _damaged(
+        raise damaged(
             name, f"declares {n_channels} channels and describes the first {len(described)}"
         )
     rows = [[cell.replace(r"\1", ",").strip() for cell in entry.split(",")] for entry in described]
@@ -202,13 +199,14 @@ def _channel(name: str, label: str, row: list[str], modality: str) -> Channel:
     """
     resolution = spelling.number(row[2] or "1")
     if resolution is None:
-        raise _damaged(name, f"gives channel {label} the resolution {row[2][:40]!r}")
+        raise damaged(name, f"gives channel {label} the resolution {row[2][:40]!r}")
     unit = spelling.unit(row[3]) if row[3] else "uV"
-    kind = spelling.default_type(modality, unit)
     gain = resolution or Fraction(1)
-    if unit not in spelling.VOLT_EXPONENTS:
-        return Channel(label, kind, row[3], float(gain))
-    return Channel(label, kind, "V", float(gain * Fraction(10) ** spelling.VOLT_EXPONENTS[unit]))
+    if unit in spelling.VOLT_EXPONENTS:
+        gain *= Fraction(10) ** spelling.VOLT_EXPONENTS[unit]
+        return channel_by_label(label, modality, "V", (float(gain), 0.0), told=row[0])
+    channel = channel_by_label(label, modality, unit, (float(gain), 0.0), told=row[0])
+    return channel if channel.discrete else replace(channel, unit=row[3])
 
 
 def _data_file(path: Path, header: Header) -> Path:
@@ -226,12 +224,12 @@ def _n_samples(file: SampleFile, header: Header) -> int:
         raise RecordingError(FailureCode.EMPTY_RECORDING, f"{file.name} is empty.")
     points = header.points
     if whole + bool(rest) < points or (header.vectorized and whole < points):
-        raise _damaged(
+        raise damaged(
             file.name,
             f"holds {whole} samples of {header.n_channels} channels, {points} were expected",
         )
     if header.vectorized and rest and not points:
-        raise _damaged(
+        raise damaged(
             file.name, f"has {file.size} bytes, no multiple of {header.n_channels} channels"
         )
     if whole == 0:

@@ -15,13 +15,15 @@ MOST_PACKED: Final = 100
 2, integers kept as floats by 10, what was made to fill a machine by 1000."""
 
 
+def damaged(name: str, sentence: str) -> RecordingError:
+    """CORRUPT_OR_TRUNCATED on the file `name`, of which a sentence without its end says more."""
+    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")
+
+
 def check_channels(name: str, count: int) -> None:
     """Raise CORRUPT_OR_TRUNCATED for more channels than any recording has."""
     if count > MOST_CHANNELS:
-        raise RecordingError(
-            FailureCode.CORRUPT_OR_TRUNCATED,
-            f"{name} declares {count} channels, at most {MOST_CHANNELS} were expected.",
-        )
+        raise damaged(name, f"declares {count} channels, at most {MOST_CHANNELS} were expected")
 
 
 def check_unpacked(name: str, packed: int, unpacked: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -17,7 +17,8 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -26,7 +27,6 @@ _MAX_HEADER_BYTES = 16 << 20
 _MAX_LINES = 100_000  # of one list
 _COMPRESSED = "{2912E8D8-F5C8-4E25-A8E7-A1385967DA09}"
 _SAMPLE_BYTES = 4
-_MOST_UNNAMED = 4096  # channels that no label tells of
 _MICROSECONDS = 10**6
 _BLOCK = re.compile(r"(\w+)\s+(START|END|START_LIST|END_LIST)\b")
 _TESLAS = {"fT": 1e-15, "pT": 1e-12, "nT": 1e-9, "T": 1.0}
@@ -64,14 +64,20 @@ def open_curry(recording: LocalRecording) -> MatrixSource:
     n_samples = _whole(header.name, text, "numsamples")
     rate = _rate(header.name, text)
     if n_channels < 0:
-        raise _damaged(header.name, f"counts {n_channels} channels")
+        raise damaged(header.name, f"counts {n_channels} channels")
+    check_channels(header.name, n_channels)
     file = SampleFile(path)
     try:
-        held = file.size // (_SAMPLE_BYTES * max(1, n_channels))
+        held = file.size // (_SAMPLE_BYTES * n_channels) if n_channels else 0
         if n_samples < 0:  # the header leaves it open
             n_samples = held
+        if n_samples == 0 or n_channels == 0:
+            raise RecordingError(
+                FailureCode.EMPTY_RECORDING,
+                f"{file.name} holds {n_channels} channels of {n_samples} samples.",
+            )
         if n_samples > held:
-            raise _damaged(
+            raise damaged(
                 file.name, f"holds {held} of the {n_samples} samples that its header declares"
             )
         channels = _channels(header.name, text, labels, n_channels, recording.modality)
@@ -106,7 +112,7 @@ def _read(path: Path) -> _Text:
     finally:
         file.close()
     if len(raw) > _MAX_HEADER_BYTES:
-        raise _damaged(path.name, f"has {file.size} bytes, more than any header")
+        raise damaged(path.name, f"has {file.size} bytes, more than any header")
     text = _Text()
     group: dict[str, str] = {}
     current: list[str] | None = None
@@ -116,7 +122,7 @@ def _read(path: Path) -> _Text:
             if current is not None:
                 current.append(line)
                 if len(current) > _MAX_LINES:
-                    raise _damaged(path.name, f"has more than {_MAX_LINES} lines in a list")
+                    raise damaged(path.name, f"has more than {_MAX_LINES} lines in a list")
             elif "=" in line:
                 key, value = line.split("=", 1)
                 key = key.strip().replace("_", "").casefold()
@@ -165,7 +171,7 @@ def _rate(name: str, text: _Text) -> Fraction:
             return frequency
         return _MICROSECONDS / interval
     if frequency is None or frequency <= 0:
-        raise _damaged(name, f"gives neither SampleFreqHz nor SampleTimeUsec ({printed[:40]!r})")
+        raise damaged(name, f"gives neither SampleFreqHz nor SampleTimeUsec ({printed[:40]!r})")
     return frequency
 
 
@@ -183,18 +189,18 @@ def _channels(
     if set(stored) == set(range(1, n_channels + 1)):
         order = [stored[Fraction(place)] for place in range(1, n_channels + 1)]
     else:
-        order = list(range(min(n_channels, len(names) or _MOST_UNNAMED)))
+        order = list(range(min(n_channels, len(names) or n_channels)))
     if len(order) < n_channels:
-        raise _damaged(name, f"counts {n_channels} channels and tells of {len(order)}")
+        raise damaged(name, f"counts {n_channels} channels and tells of {len(order)}")
     ends, groups = _groups(name, text)
     grouped = order if ends[-1:] != [n_channels] else range(n_channels)
     found = [names[index] if index < len(names) else "" for index in order]
     distinct = distinct_labels(label or f"Ch{at + 1}" for at, label in enumerate(found))
     channels = []
-    for label, index in zip(distinct, grouped, strict=True):
+    for label, told, index in zip(distinct, found, grouped, strict=True):
         at = bisect_right(ends, index)
         kind, unit = groups[at] if at < len(groups) else ("", "n/a")
-        channels.append(_channel(label, kind, unit, modality))
+        channels.append(_channel(label, told, kind, unit, modality))
     return channels
 
 
@@ -204,7 +210,7 @@ def _groups(name: str, text: _Text) -> tuple[list[int], list[tuple[str, str]]]:
     for _, values in text.groups:
         given = spelling.number(values.get("numchanthisgroup", "0"))
         if given is None or given < 0:
-            raise _damaged(name, "gives a group of channels no size")
+            raise damaged(name, "gives a group of channels no size")
         sizes.append(int(given))
     units = [spelling.unit(values.get("dataunit", "")) for _, values in text.groups]
     return list(accumulate(sizes)), [
@@ -212,26 +218,20 @@ def _groups(name: str, text: _Text) -> tuple[list[int], list[tuple[str, str]]]:
     ]
 
 
-def _channel(label: str, kind: str, unit: str, modality: str) -> Channel:
+def _channel(label: str, told: str, kind: str, unit: str, modality: str) -> Channel:
     if "MAG" in kind:
         if unit in _TESLAS:
             return Channel(label, "MEGMAG", "T", _TESLAS[unit])
         return Channel(label, "MEGMAG", unit)
-    told = type_by_label(label, modality, unit)
-    if told == "TRIG":
-        return Channel(label, told, "n/a", discrete=True)
-    if "OTHER" in kind and told in spelling.DEFAULT_TYPES.values():
-        told = "MISC"
-    return Channel(label, told, unit)
+    channel = channel_by_label(label, modality, unit, (1.0, 0.0), told=told)
+    if "OTHER" in kind and channel.type in spelling.DEFAULT_TYPES.values():
+        channel = replace(channel, type="MISC")
+    return channel
 
 
 def _whole(name: str, text: _Text, key: str, default: str = "") -> int:
     given = text.values.get(key, default)
     value = spelling.number(given)
     if value is None or value.denominator != 1:
-        raise _damaged(name, f"gives {given[:40]!r} as {key}, a whole number was expected")
+        raise damaged(name, f"gives {given[:40]!r} as {key}, a whole number was expected")
     return int(value)
-
-
-def _damaged(name: str, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")

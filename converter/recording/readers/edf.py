@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import PIECE_BYTES, SampleFile, Scratch, check_bounds
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.edf_clock import CONTINUOUS, Clock, read_clock
 from converter.recording.readers.edf_header import Header, Signal, read_header
 from converter.recording.readers.gaps import Timeline, check_gaps
@@ -27,45 +27,24 @@ from converter.recording.signal import (
 )
 
 LONG_RECORD_BYTES = 4 << 20  # longer records are read signal by signal, never as a whole
-_TRIGGERS = frozenset({"status", "trigger"})
 # The low 16 bits of a BioSemi status word are the trigger inputs, bit 16 marks a new epoch;
 # above them lie states of the amplifier (speed mode, CMS in range, battery). MNE serves the
-# same 17 bits.
+# same 17 bits, of signals of these names.
 STATUS_MASK = (1 << 17) - 1
-
-# First words of EDF+ labels ("EEG Fpz-Cz", "Resp nasal") that tell a BIDS channel type.
-_LABEL_TYPES = {
-    "eeg": "EEG",
-    "eog": "EOG",
-    "heog": "HEOG",
-    "veog": "VEOG",
-    "ecg": "ECG",
-    "ekg": "ECG",
-    "emg": "EMG",
-    "resp": "RESP",
-    "temp": "TEMP",
-    "sound": "AUDIO",
-}
+_STATUS = frozenset({"status", "trigger"})
 
 
-def _channel(signal: Signal, label: str, modality: str) -> Channel:
+def _channel(signal: Signal, label: str, modality: str, has_status: bool) -> Channel:
+    """A channel as its label tells; a status word, of which bits are left out, is nothing else."""
+    unit, ranges = spelling.unit(signal.dimension), signal.scaling()
+    scaling = None if ranges is None else (float(ranges[0]), float(ranges[1]))
     prefilter = signal.prefilter or "n/a"
-    if signal.label.casefold() in _TRIGGERS:
-        return Channel(label, "TRIG", "n/a", prefilter=prefilter, discrete=True)
-    unit = spelling.unit(signal.dimension)
-    scaling = signal.scaling()
-    kind = _type_of_label(signal.label, modality) or spelling.default_type(modality, unit)
-    if scaling is None:
-        return Channel(label, kind, "n/a", prefilter=prefilter)
-    gain, offset = scaling
-    return Channel(label, kind, unit, float(gain), float(offset), prefilter)
+    channel = channel_by_label(label, modality, unit, scaling, prefilter, told=signal.label)
+    return replace(channel, waveform=None) if has_status and _is_status(signal) else channel
 
 
-def _type_of_label(label: str, modality: str) -> str | None:
-    """Type told by an EDF+ label; intracranial exports call their contacts EEG, too."""
-    word = re.match(r"[A-Za-z]+", label)
-    kind = _LABEL_TYPES.get(word[0].casefold()) if word else None
-    return None if kind == "EEG" and modality == "ieeg" else kind
+def _is_status(signal: Signal) -> bool:
+    return signal.label.casefold() in _STATUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +76,9 @@ def _timelines(name: str, header: Header, clock: Clock) -> tuple[dict[int, Timel
     error = 0.0
     for spr in sorted({signal.samples for signal in header.data_signals}):
         gaps, error = clock.layout(spr, float(header.duration))
-        timelines[spr] = Timeline(spr * header.n_records, gaps)
-        check_gaps(name, timelines[spr].n_samples, spr * header.n_records)
+        n_recorded = spr * header.n_records
+        check_gaps(name, n_recorded + sum(stop - start for start, stop in gaps), n_recorded)
+        timelines[spr] = Timeline(n_recorded, gaps)
     return timelines, error
 
 
@@ -107,9 +87,9 @@ class EdfSource:
 
     Gain and offset come from the header's physical and digital ranges. Where a range is
     missing or has no extent, samples are served as stored (gain 1, offset 0, unit "n/a"). A
-    Status or Trigger signal is a discrete TRIG channel of stored integers, in BDF of the 17
-    bits that `STATUS_MASK` keeps. Memory: one data record of at most four megabytes, and
-    the block returned.
+    signal whose label tells a trigger is a discrete TRIG channel of stored integers; of Status and
+    Trigger in BDF they are the 17 bits that `STATUS_MASK` keeps. Memory: one data record of at
+    most four megabytes, and the block returned.
     """
 
     def __init__(self, path: Path, modality: str) -> None:
@@ -142,7 +122,10 @@ class EdfSource:
                 SignalGroup(
                     rate=rate,
                     n_samples=self._timelines[spr].n_samples,
-                    channels=tuple(_channel(signals[i], labels[i], modality) for i in members),
+                    channels=tuple(
+                        _channel(signals[i], labels[i], modality, self._out_is_24_bit)
+                        for i in members
+                    ),
                     granule=1 if self._long_records else spr,
                     gaps=self._timelines[spr].gaps,
                 )
@@ -150,8 +133,8 @@ class EdfSource:
         self._runs = [_runs(members) for members in self._members]
         self.groups: tuple[SignalGroup, ...] = tuple(groups)
         self._status_rows = [
-            [row for row, ch in enumerate(group.channels) if ch.discrete and self._out_is_24_bit]
-            for group in groups
+            [row for row, each in enumerate(own) if self._out_is_24_bit and _is_status(each)]
+            for own in self._members
         ]
         technical = {"data_records": header.n_records, "record_duration_s": float(header.duration)}
         if header.discontinuous:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_channels, damaged
 
 FIXED_BYTES = 256  # the header's fixed part, and its part for each signal
 # Width of each field of the fixed part and of the part per signal, in file order.
@@ -114,17 +115,18 @@ def read_header(file: SampleFile) -> Header:
     """Parse the header; raises CORRUPT_OR_TRUNCATED on claims that the file cannot hold."""
     fixed = file.bytes(0, FIXED_BYTES)
     if len(fixed) < FIXED_BYTES:
-        raise _damaged(file, f"has {len(fixed)} bytes, a header of at least 256 was expected")
+        raise damaged(file.name, f"has {len(fixed)} bytes, a header of at least 256 was expected")
     fields = dict(zip(_FIXED_FIELDS, _split(fixed, _FIXED_FIELDS.values()), strict=True))
     reserved = spelling.decode(fields["reserved"])
     family = _family(file, fields["version"], reserved)
     n_signals = _whole(file, fields["signals"], "number of signals")
     if n_signals < 0:
-        raise _damaged(file, f"declares {n_signals} signals")
+        raise damaged(file.name, f"declares {n_signals} signals")
+    check_channels(file.name, n_signals)
     size = FIXED_BYTES * (n_signals + 1)
     if size > file.size:
-        raise _damaged(
-            file,
+        raise damaged(
+            file.name,
             f"declares {n_signals} signals, whose header takes {size} bytes, and has {file.size}",
         )
     signals = _signals(file, file.bytes(FIXED_BYTES, size - FIXED_BYTES), n_signals)
@@ -149,14 +151,16 @@ def _with_checked_records(file: SampleFile, header: Header) -> Header:
             f"{file.name} has no signal other than annotations, of {len(header.signals)} declared.",
         )
     if header.duration <= 0:
-        raise _damaged(file, f"gives its data records a duration of {float(header.duration):g} s")
+        raise damaged(
+            file.name, f"gives its data records a duration of {float(header.duration):g} s"
+        )
     found = max(0, file.size - header.data_offset) // header.record_bytes
     n_records = found if header.n_records == -1 else header.n_records
     if n_records < 0:
-        raise _damaged(file, f"declares {n_records} data records")
+        raise damaged(file.name, f"declares {n_records} data records")
     if found < n_records or header.data_offset > file.size:
-        raise _damaged(
-            file, f"holds {found} of the {n_records} data records that its header declares"
+        raise damaged(
+            file.name, f"holds {found} of the {n_records} data records that its header declares"
         )
     if n_records == 0:
         raise RecordingError(
@@ -169,8 +173,9 @@ def _family(file: SampleFile, version: bytes, reserved: str) -> str:
     if version[0] == 0xFF and version[1:].upper() == b"BIOSEMI":
         return "BDF"
     if version.strip(b"\0 ") != b"0":
-        raise _damaged(
-            file, f"begins with {_shown(version)}, the version field of EDF or BDF was expected"
+        raise damaged(
+            file.name,
+            f"begins with {_shown(version)}, the version field of EDF or BDF was expected",
         )
     return "BDF" if reserved.upper().startswith(("BDF", "24BIT")) else "EDF"
 
@@ -188,7 +193,7 @@ def _signals(file: SampleFile, raw: bytes, n_signals: int) -> tuple[Signal, ...]
     }
     samples = [_whole(file, cell, "samples per data record") for cell in columns["samples"]]
     if min(samples, default=1) < 1:
-        raise _damaged(file, f"declares a signal of {min(samples)} samples per data record")
+        raise damaged(file.name, f"declares a signal of {min(samples)} samples per data record")
     firsts = accumulate(samples, initial=0)
     return tuple(
         Signal(
@@ -215,7 +220,7 @@ def _whole(file: SampleFile, cell: bytes, what: str) -> int:
     text = spelling.decode(cell)
     value = spelling.number(text)
     if value is None or value.denominator != 1:
-        raise _damaged(file, f"gives {_shown(cell)} as its {what}, a whole number was expected")
+        raise damaged(file.name, f"gives {_shown(cell)} as its {what}, a whole number was expected")
     return int(value)
 
 
@@ -223,8 +228,9 @@ def _duration(file: SampleFile, cell: bytes) -> Fraction:
     text = spelling.decode(cell)
     value = spelling.number(text)
     if value is None:
-        raise _damaged(
-            file, f"gives {_shown(cell)} as the duration of a data record, seconds were expected"
+        raise damaged(
+            file.name,
+            f"gives {_shown(cell)} as the duration of a data record, seconds were expected",
         )
     return value
 
@@ -233,7 +239,3 @@ def _shown(cell: bytes) -> str:
     """A field for an error: as it is only if it has no word, which might be a person's name."""
     text = cell.decode("latin-1").strip("\0 ")
     return repr(text) if re.fullmatch(r"[\d.,+\-]*", text, re.ASCII) else "text"
-
-
-def _damaged(file: SampleFile, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")

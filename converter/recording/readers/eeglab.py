@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
-from converter.recording.readers import spelling
 from converter.recording.readers.binary import (
     MultiplexedFile,
     SampleFile,
@@ -21,7 +20,8 @@ from converter.recording.readers.binary import (
     VectorizedFile,
     check_bounds,
 )
-from converter.recording.readers.claims import check_channels
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import named_file, same_stem
 from converter.recording.readers.matlab import MatlabFile, Samples
 from converter.recording.readers.matlab_hdf5 import Hdf5File
@@ -51,11 +51,13 @@ def _channels(mat: MatlabFile, n_channels: int, modality: str) -> tuple[Channel,
     labels += [""] * (n_channels - len(labels))
     types += [""] * (n_channels - len(types))
     names = distinct_labels(label or f"EEG {index:03d}" for index, label in enumerate(labels))
-    return tuple(_channel(*pair, modality) for pair in zip(names, types, strict=True))
+    return tuple(_channel(*each, modality) for each in zip(names, labels, types, strict=True))
 
 
-def _channel(label: str, declared: str, modality: str) -> Channel:
-    kind = _TYPES.get(declared.casefold()) or spelling.default_type(modality, "V")
+def _channel(label: str, told: str, declared: str, modality: str) -> Channel:
+    kind = _TYPES.get(declared.casefold())
+    if kind is None:
+        return channel_by_label(label, modality, "V", (_VOLTS, 0.0), told=told)
     if kind == "TRIG":
         return Channel(label, kind, "n/a", discrete=True)
     return Channel(label, kind, "V", gain=_VOLTS)
@@ -100,7 +102,7 @@ class EeglabSource:
         check_channels(path.name, n_channels)
         rate = mat.number("srate")
         if rate is None or rate <= 0:
-            raise self._damaged(f"gives srate {rate}, a rate above 0 Hz was expected")
+            raise damaged(self._name, f"gives srate {rate}, a rate above 0 Hz was expected")
         if n_trials > 1:
             raise RecordingError(
                 FailureCode.NOT_CONTINUOUS,
@@ -135,11 +137,8 @@ class EeglabSource:
         if value is None and missing is not None:
             return missing
         if value is None or value.denominator != 1 or value < 0:
-            raise self._damaged(f"gives {field} {value}, a whole number was expected")
+            raise damaged(self._name, f"gives {field} {value}, a whole number was expected")
         return int(value)
-
-    def _damaged(self, sentence: str) -> RecordingError:
-        return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{self._name} {sentence}.")
 
     def _check_shape(self, samples: Samples, n_channels: int) -> None:
         if len(samples.shape) > 2:
@@ -149,8 +148,9 @@ class EeglabSource:
                 "one continuous recording was expected.",
             )
         if len(samples.shape) != 2 or samples.shape[0] != n_channels:
-            raise self._damaged(
-                f"holds samples of shape {samples.shape}, {n_channels} rows were expected"
+            raise damaged(
+                self._name,
+                f"holds samples of shape {samples.shape}, {n_channels} rows were expected",
             )
 
     def _external(
@@ -158,7 +158,7 @@ class EeglabSource:
     ) -> SampleMatrix:
         reference = mat.text("data") or mat.text("datfile")
         if not reference:
-            raise self._damaged("has no samples and names no file that holds them")
+            raise damaged(self._name, "has no samples and names no file that holds them")
         # Up to EEGLAB 4 a .dat file held one channel after the other.
         by_channel = reference.casefold().endswith(".dat")
         suffixes = (".dat",) if by_channel else (".fdt",)
@@ -166,9 +166,10 @@ class EeglabSource:
         expected = n_channels * n_samples * _SAMPLE_BYTES
         if file.size != expected:
             file.close()
-            raise self._damaged(
+            raise damaged(
+                self._name,
                 f"describes {n_channels} channels of {n_samples} samples, {expected} bytes, "
-                f"and {file.name} has {file.size}"
+                f"and {file.name} has {file.size}",
             )
         if by_channel:
             return VectorizedFile(file, "<f4", n_channels, n_samples)

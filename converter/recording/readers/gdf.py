@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from converter.recording.local import LocalRecording
 from converter.recording.readers.binary import PIECE_BYTES, SampleFile, Scratch, check_bounds
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.gdf_header import Signal, read_header
 from converter.recording.signal import (
     Channel,
@@ -25,12 +25,9 @@ LONG_RECORD_BYTES = 4 << 20  # longer records are read channel by channel, never
 
 
 def _channel(signal: Signal, label: str, modality: str) -> Channel:
-    kind = type_by_label(signal.label, modality, signal.unit)
-    if kind == "TRIG":
-        return Channel(label, kind, "n/a", prefilter=signal.prefilter, discrete=True)
-    if signal.scaling is None:
-        return Channel(label, kind, "n/a", prefilter=signal.prefilter)
-    return Channel(label, kind, signal.unit, *signal.scaling, signal.prefilter)
+    return channel_by_label(
+        label, modality, signal.unit, signal.scaling, signal.prefilter, told=signal.label
+    )
 
 
 def _numbers(stored: NDArray[np.uint8], signal: Signal) -> NDArray[Any]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_channels, damaged
 
 PART_BYTES = 256  # of the header: its fixed part, and that of each channel
 _VERSION = re.compile(rb"GDF ([123])\.(\d\d)")
@@ -99,13 +100,14 @@ def read_header(file: SampleFile) -> Header:
     fixed = file.bytes(0, PART_BYTES)
     found = _VERSION.match(fixed)
     if found is None or len(fixed) < PART_BYTES:
-        raise damaged(file, f"begins with {fixed[:8]!r}, a header of GDF 1 to 3 was expected")
+        raise damaged(file.name, f"begins with {fixed[:8]!r}, a header of GDF 1 to 3 was expected")
     second = int(found[1] + found[2]) >= _VERSION_2
     (n_signals,) = struct.unpack_from("<H" if second else "<I", fixed, _CHANNELS)
+    check_channels(file.name, n_signals)
     smallest = PART_BYTES * (n_signals + 1)
     if smallest > file.size:
         raise damaged(
-            file,
+            file.name,
             f"declares {n_signals} channels, whose header takes {smallest} bytes, "
             f"and has {file.size}",
         )
@@ -113,7 +115,8 @@ def read_header(file: SampleFile) -> Header:
     offset = declared * (PART_BYTES if second else 1)
     if not smallest <= offset <= file.size:
         raise damaged(
-            file, f"declares a header of {offset} bytes, {smallest} to {file.size} were expected"
+            file.name,
+            f"declares a header of {offset} bytes, {smallest} to {file.size} were expected",
         )
     table = _columns(file.bytes(PART_BYTES, smallest - PART_BYTES), n_signals, second)
     signals, sparse, record_bytes = _signals(file, table)
@@ -127,11 +130,6 @@ def read_header(file: SampleFile) -> Header:
         signals=signals,
         sparse=sparse,
     )
-
-
-def damaged(file: SampleFile, sentence: str) -> RecordingError:
-    """CORRUPT_OR_TRUNCATED on `file`."""
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")
 
 
 def _columns(raw: bytes, n_signals: int, second: bool) -> Mapping[str, NDArray[Any]]:
@@ -236,7 +234,7 @@ def _n_records(file: SampleFile, fixed: bytes, offset: int, record_bytes: int) -
     n_records = found if declared == -1 else declared
     if not 0 <= n_records <= found:
         raise damaged(
-            file, f"holds {found} of the {n_records} data records that its header declares"
+            file.name, f"holds {found} of the {n_records} data records that its header declares"
         )
     if n_records == 0:
         raise RecordingError(FailureCode.EMPTY_RECORDING, f"{file.name} holds no data record.")
@@ -251,6 +249,6 @@ def _duration(file: SampleFile, fixed: bytes) -> Fraction:
     numerator, denominator = struct.unpack_from("<II", fixed, _DURATION)
     if not numerator or not denominator:
         raise damaged(
-            file, f"gives its data records a duration of {numerator}/{denominator} seconds"
+            file.name, f"gives its data records a duration of {numerator}/{denominator} seconds"
         )
     return Fraction(numerator, denominator)

@@ -13,18 +13,22 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.binary import Scratch, transpose_into
 from converter.recording.readers.claims import check_unpacked
-from converter.recording.readers.matlab import DEFLATE_LIMIT
 
 CHUNK_CACHE_BYTES = 256 << 20
 
 
 def check_stored(file_name: str, name: str, dataset: Any) -> None:
-    """CORRUPT_OR_TRUNCATED when a dataset claims more than what is stored of it can unpack to,
-    FILE_READ_ERROR when its chunks unpack to more than a recording would."""
+    """Raise RecordingError when a dataset claims more than what is stored of it.
+
+    CORRUPT_OR_TRUNCATED when samples are not there: nothing is stored, or fewer bytes than the
+    samples take that no filter packs. FILE_READ_ERROR when what is stored would unpack to more
+    than a recording (`check_unpacked`), whatever the filter.
+    """
     # Entries of a chunk index may claim any size, or the same bytes more than once.
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
-    if claimed > stored * (DEFLATE_LIMIT if dataset.id.get_create_plist().get_nfilters() else 1):
+    is_packed = stored > 0 and dataset.id.get_create_plist().get_nfilters() > 0
+    if claimed > stored and not is_packed:
         raise RecordingError(
             FailureCode.CORRUPT_OR_TRUNCATED,
             f"{file_name} stores {stored} bytes of {name}, {claimed} were expected.",

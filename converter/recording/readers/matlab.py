@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 MAX_TEXT = 1 << 16  # characters of one text
 MAX_CELLS = 1 << 16
-DEFLATE_LIMIT = 1032  # deflate packs no more bytes than this into one
 
 
 class Samples(Protocol):

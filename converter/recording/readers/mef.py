@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
-from converter.recording.readers import mef_files, mef_red, spelling
+from converter.recording.readers import mef_files, mef_red
 from converter.recording.readers.binary import SampleFile, Scratch, check_bounds
+from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.mef_timeline import SECOND
 from converter.recording.readers.mne_source import parsing
@@ -218,7 +219,7 @@ class MefSource:
         origin = min(map(_start, found))
         labels = distinct_labels(channel.label for channel in found)
         described = [
-            _described(label, channel.metadata, modality)
+            _described(label, channel.label, channel.metadata, modality)
             for label, channel in zip(labels, found, strict=True)
         ]
         self._groups = [
@@ -242,9 +243,8 @@ class MefSource:
         """Nothing is kept open between reads."""
 
 
-def _described(label: str, metadata: mef_files.Metadata, modality: str) -> Channel:
-    kind = spelling.default_type(modality, metadata.unit)
-    return Channel(label, kind, metadata.unit, metadata.factor)
+def _described(label: str, told: str, metadata: mef_files.Metadata, modality: str) -> Channel:
+    return channel_by_label(label, modality, metadata.unit, (metadata.factor, 0.0), told=told)
 
 
 def open_mef(recording: LocalRecording) -> MefSource:

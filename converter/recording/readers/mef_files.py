@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import SampleFile
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.matlab import exact
 from converter.recording.readers.mef_red import HEADER_BYTES
 from converter.recording.readers.mef_timeline import Timeline
@@ -103,10 +104,6 @@ class Channel:
         return self.timeline.n_samples
 
 
-def _damaged(sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{sentence}.")
-
-
 def encrypted(name: str) -> RecordingError:
     """The failure of an encrypted session."""
     return RecordingError(
@@ -118,7 +115,9 @@ def encrypted(name: str) -> RecordingError:
 
 def channels(session: Path) -> Iterator[Channel]:
     """Every time series of a session, sorted by name; those without a sample, too."""
-    for directory in _directories(session, ".timd"):
+    directories = _directories(session, ".timd")
+    check_channels(session.name, len(directories))
+    for directory in directories:
         segments = _directories(directory, ".segd")
         name = os.fsencode(directory.name).decode("utf-8", "replace")
         channel = None
@@ -130,7 +129,7 @@ def channels(session: Path) -> Iterator[Channel]:
             _check_alike(channel, metadata, segment.name)
             _add_segment(channel, segment, metadata)
         if channel is None:
-            raise _damaged(f"{name} has no segments")
+            raise damaged(name, "has no segments")
         yield channel
 
 
@@ -158,7 +157,7 @@ def _file(segment: Path, extension: str) -> Path:
         if path.name.lower().endswith(extension) and not path.name.startswith(".")
     ]
     if len(found) != 1:
-        raise _damaged(f"{segment.name} has {len(found)} {extension} files, one was expected")
+        raise damaged(segment.name, f"has {len(found)} {extension} files, one was expected")
     return found[0]
 
 
@@ -168,7 +167,7 @@ def _metadata(path: Path) -> Metadata:
         encryption = file.bytes(HEADER_SIZE, 1)
         content = file.bytes(_FIRST, _LAST - _FIRST)
     if len(content) < _LAST - _FIRST:
-        raise _damaged(f"{path.name} ends within its metadata")
+        raise damaged(path.name, "ends within its metadata")
     if int.from_bytes(encryption, signed=True) > 0:
         raise encrypted(path.name)
 
@@ -178,9 +177,9 @@ def _metadata(path: Path) -> Metadata:
     hertz, factor = float(number(_RATE, "<f8")[0]), float(number(_FACTOR, "<f8")[0])
     rate = exact(np.float64(hertz))
     if rate is None or rate <= 0:
-        raise _damaged(f"{path.name} gives a rate of {hertz} Hz, one above 0 was expected")
+        raise damaged(path.name, f"gives a rate of {hertz} Hz, one above 0 was expected")
     if not np.isfinite(factor):
-        raise _damaged(f"{path.name} gives a conversion factor of {factor}")
+        raise damaged(path.name, f"gives a conversion factor of {factor}")
     text = content[_UNIT - _FIRST :][:_UNIT_BYTES].partition(b"\0")[0]
     unit = spelling.known_unit(spelling.decode(text)) if factor else "n/a"
     channel, n_samples = int(number(_NUMBER, "<i8")[0]), int(number(_N_SAMPLES, "<i8")[0])
@@ -191,7 +190,7 @@ def check_header(file: SampleFile, kind: bytes) -> None:
     """RecordingError unless the file is one of MEF 3, of this kind, little-endian."""
     header = file.bytes(0, 16)
     if len(header) < 16 or header[8:13] != kind + b"\0":
-        raise _damaged(f"{file.name} is no {kind.decode()} file of MEF 3")
+        raise damaged(file.name, f"is no {kind.decode()} file of MEF 3")
     version, order = header[13], header[15]
     if version != 3 or order != 1:
         raise RecordingError(
@@ -229,9 +228,9 @@ def _add_segment(channel: Channel, directory: Path, metadata: Metadata) -> None:
         segment.n_blocks = int.from_bytes(file.bytes(_N_ENTRIES, 8), "little", signed=True)
         most = (file.size - HEADER_SIZE) // INDEX.itemsize
         if not 0 <= segment.n_blocks <= most:
-            raise _damaged(
-                f"{file.name} counts {segment.n_blocks} blocks, its {file.size} bytes hold "
-                f"entries of {most}"
+            raise damaged(
+                file.name,
+                f"counts {segment.n_blocks} blocks, its {file.size} bytes hold entries of {most}",
             )
         n_bytes = 0
         for first in range(0, segment.n_blocks, ENTRIES_AT_ONCE):
@@ -240,9 +239,9 @@ def _add_segment(channel: Channel, directory: Path, metadata: Metadata) -> None:
             _check_entries(file.name, entries, data_size)
             n_bytes += int(entries["n_bytes"].sum(dtype=np.int64))
             if n_bytes > data_size:
-                raise _damaged(
-                    f"{file.name} has blocks of {n_bytes} bytes and more, of a file of "
-                    f"{data_size} bytes"
+                raise damaged(
+                    file.name,
+                    f"has blocks of {n_bytes} bytes and more, of a file of {data_size} bytes",
                 )
             segment.first.append(segment.n_samples)
             segment.n_samples += int(entries["n_samples"].sum(dtype=np.int64))
@@ -250,9 +249,9 @@ def _add_segment(channel: Channel, directory: Path, metadata: Metadata) -> None:
             channel.longest_block = max(channel.longest_block, longest)
             channel.timeline.add(entries, is_segment=first == 0)
     if segment.n_samples != metadata.n_samples >= 0:
-        raise _damaged(
-            f"{segment.index.name} counts {segment.n_samples} samples, "
-            f"the metadata {metadata.n_samples}"
+        raise damaged(
+            segment.index.name,
+            f"counts {segment.n_samples} samples, the metadata {metadata.n_samples}",
         )
     channel.segments.append(segment)
 
@@ -268,7 +267,8 @@ def _check_entries(name: str, entries: NDArray[np.void], data_size: int) -> None
     is_sound &= entries["time"] != _NO_TIME
     if not is_sound.all():
         bad = entries[int(np.argmin(is_sound))]
-        raise _damaged(
-            f"{name} has a block of {bad['n_samples']} samples in {bad['n_bytes']} bytes from "
-            f"byte {bad['offset']} on, of a file of {data_size} bytes"
+        raise damaged(
+            name,
+            f"has a block of {bad['n_samples']} samples in {bad['n_bytes']} bytes from "
+            f"byte {bad['offset']} on, of a file of {data_size} bytes",
         )

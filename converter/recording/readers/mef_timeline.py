@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.readers.gapped import EARLY, LATE
 from converter.recording.readers.timeline import MOST_STRETCHES, Stretch
 
 SECOND = 10**6  # times are in microseconds
 _DISCONTINUITY = 1  # flag of a block
+_FEW_BLOCKS = 64  # to look at where the next may begin a stretch
 
 
 class Timeline:
@@ -20,7 +21,8 @@ class Timeline:
 
     A block begins a stretch where its time is half a sample or more behind the end of the one
     before, if it is flagged as a discontinuity or begins a segment. Times of other blocks are as
-    good as the clock of a computer: a second has to be missing.
+    good as the clock of a computer: a second has to be missing, since the block before or since
+    the stretch began, and LATE of that.
     """
 
     def __init__(self, label: str, rate: Fraction) -> None:
@@ -40,11 +42,40 @@ class Timeline:
         begins = (entries["flags"] & _DISCONTINUITY > 0) | (np.abs(jumps) > SECOND)
         begins[0] |= is_segment
         self._expected = float(lasts[-1])
-        bounds = [*np.flatnonzero(begins).tolist(), len(entries)]
-        self._extend(int(counts[: bounds[0]].sum()))
-        for first, last in itertools.pairwise(bounds):
-            self._begin(int(times[first]))
-            self._extend(int(counts[first:last].sum()))
+        self.start = int(times[0]) if self.start is None else self.start
+        clock = (times - self.start) * (self._rate / SECOND)
+        stored = self.n_samples + np.concatenate([[0], np.cumsum(counts)])
+        told = [*np.flatnonzero(begins).tolist(), len(entries)]
+        at = 0
+        for first in told:
+            while at < first:
+                end = at + self._agreeing(clock[at:first], stored[at:first])
+                self._extend(int(stored[end] - stored[at]))
+                at = end
+                if end < first:
+                    self._begin(float(clock[end]), int(counts[end]))
+                    at += 1
+            if first < len(entries):
+                self._begin(float(clock[first]), int(counts[first]))
+                at = first + 1
+
+    def _agreeing(self, clock: NDArray[np.float64], stored: NDArray[np.int64]) -> int:
+        """How many of the blocks that go on a stretch lie where their time says.
+
+        `clock` and `stored` are those of their first samples.
+        """
+        stretch = self.stretches[-1]
+        first, width = 0, _FEW_BLOCKS
+        while first < len(clock):
+            places = stored[first : first + width] + (stretch.place - stretch.first)
+            ahead = clock[first : first + width] - places
+            since = places - stretch.place
+            late = ahead > self._rate + float(LATE) * since
+            early = ahead < -self._rate - 1 - float(EARLY) * since
+            if (off := np.flatnonzero(late | early)).size:
+                return first + int(off[0])
+            first, width = first + width, 2 * width
+        return len(clock)
 
     def _extend(self, count: int) -> None:
         if count:
@@ -52,12 +83,11 @@ class Timeline:
             self.stretches[-1] = Stretch(last.place, last.first, last.count + count)
             self.n_samples += count
 
-    def _begin(self, time: int) -> None:
-        if self.start is None:
-            self.start = time
-        place = (time - self.start) * self._rate / SECOND
-        end = self.stretches[-1].end if self.stretches else 0
-        if place < end - self._rate - 1:
+    def _begin(self, place: float, count: int) -> None:
+        """Add a block of `count` samples where its time says."""
+        last = self.stretches[-1] if self.stretches else Stretch(0, 0, 0)
+        end = last.end
+        if place < end - self._rate - 1 - float(EARLY) * last.count:
             raise RecordingError(
                 FailureCode.CORRUPT_OR_TRUNCATED,
                 f"{self._label}: a block begins {(end - place) / self._rate:.3f} s before the end "
@@ -70,3 +100,4 @@ class Timeline:
                 FailureCode.NOT_CONTINUOUS,
                 f"{self._label}: more than {MOST_STRETCHES} gaps, one recording was expected.",
             )
+        self._extend(count)

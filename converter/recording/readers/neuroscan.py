@@ -18,7 +18,8 @@ import numpy as np
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import BlockedFile, MultiplexedFile, SampleFile
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
@@ -95,16 +96,18 @@ def _source(
 def _read_header(file: SampleFile) -> _Header:
     raw = file.bytes(0, _SETUP_BYTES)
     if len(raw) < _SETUP_BYTES or not raw.startswith(SIGNATURE):
-        raise _damaged(file, f"has {len(raw)} bytes of header, {_SETUP_BYTES} were expected")
+        raise damaged(file.name, f"has {len(raw)} bytes of header, {_SETUP_BYTES} were expected")
     (n_channels,) = struct.unpack_from("<H", raw, 370)
+    check_channels(file.name, n_channels)
     (rate,) = struct.unpack_from("<H", raw, 376)
     (n_samples,) = struct.unpack_from("<I", raw, 864)
     (events,) = struct.unpack_from("<I", raw, 886)
     (block_bytes,) = struct.unpack_from("<i", raw, 894)
     (next_file,) = struct.unpack_from("<I", raw, _NEXT_FILE)
     if rate == 0 or block_bytes > _LONGEST_BLOCK:
-        raise _damaged(
-            file, f"gives a sampling rate of {rate} Hz and {block_bytes} bytes a channel and block"
+        raise damaged(
+            file.name,
+            f"gives a sampling rate of {rate} Hz and {block_bytes} bytes a channel and block",
         )
     flag = file.bytes(next_file + _IS_32_BIT, 1) if next_file else b""
     header = _Header(
@@ -116,8 +119,8 @@ def _read_header(file: SampleFile) -> _Header:
         width_told={b"\0": 2, b"\1": 4}.get(flag),
     )
     if header.data_offset > file.size:
-        raise _damaged(
-            file,
+        raise damaged(
+            file.name,
             f"declares {n_channels} channels, whose header takes {header.data_offset} bytes, "
             f"and has {file.size}",
         )
@@ -141,8 +144,8 @@ def _extent(file: SampleFile, header: _Header) -> tuple[int, int]:
             if held and end <= file.size and is_told:
                 return width, header.n_samples
     if header.width_told is None and file.size < header.events:
-        raise _damaged(
-            file, f"has {file.size} bytes, its table of events begins at byte {header.events}"
+        raise damaged(
+            file.name, f"has {file.size} bytes, its table of events begins at byte {header.events}"
         )
     if header.width_told is None:
         raise RecordingError(
@@ -155,8 +158,8 @@ def _extent(file: SampleFile, header: _Header) -> tuple[int, int]:
         return width, (header.events - start) // (frame * width)
     n_samples = header.n_samples
     if start + n_samples * frame * width > file.size:
-        raise _damaged(
-            file,
+        raise damaged(
+            file.name,
             f"holds {(file.size - start) // (frame * width)} of the {n_samples} samples a channel "
             "that its header declares",
         )
@@ -173,14 +176,6 @@ def _channels(raw: bytes, n_channels: int, modality: str) -> Iterator[Channel]:
         (sensitivity,) = struct.unpack_from("<f", cell, 59)
         (calibration,) = struct.unpack_from("<f", cell, 71)
         gain = sensitivity * calibration / _MICROVOLTS_PER_STEP
-        kind = type_by_label(name, modality, "uV")
-        if kind == "TRIG":
-            yield Channel(label, kind, "n/a", discrete=True)
-        elif gain and math.isfinite(gain) and np.isfinite(np.float32(gain)):
-            yield Channel(label, kind, "uV", gain, -baseline * gain)
-        else:
-            yield Channel(label, kind, "n/a")
-
-
-def _damaged(file: SampleFile, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")
+        is_usable = gain and math.isfinite(gain) and np.isfinite(np.float32(gain))
+        scaling = (gain, -baseline * gain) if is_usable else None
+        yield channel_by_label(label, modality, "uV", scaling, told=name)

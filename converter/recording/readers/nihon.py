@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import neuroscan, spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import damaged
 from converter.recording.readers.companions import same_stem
-from converter.recording.readers.gapped import GappedMatrix, Stretch
+from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -37,7 +38,7 @@ _SIGNATURES = frozenset(
     )
 )
 _MAX_LABELS_BYTES = 1 << 20
-_CLOCK_STEP = 1  # second: what the start of a block is rounded to
+_CLOCK_STEP = Fraction(1)  # second: what the start of a block is rounded to
 
 # Ranges of a channel's code: from 42 on direct currents, then two of bridges and two of marks.
 _DIRECT = range(42, 74)
@@ -63,7 +64,8 @@ class _Block:
 def open_nihon(recording: LocalRecording) -> MatrixSource:
     """Open a Nihon Kohden recording; what lies between its blocks, by their clock, is zeros.
 
-    The clock tells seconds: blocks that follow each other within one are joined. Raises
+    The clock tells seconds: blocks are joined as long as samples and clock agree within one,
+    and no block lies further off its time than that. Raises
     RecordingError: `unsupported_format` for another maker's .eeg, `not_continuous` for epochs
     of Neuroscan and where blocks differ in channels or go back in time,
     `corrupt_or_truncated` on blocks that the file does not hold, `empty_recording` without
@@ -126,9 +128,9 @@ def _check_signature(file: SampleFile) -> None:
 def _blocks(file: SampleFile) -> Iterator[_Block]:
     """All data blocks of all control blocks, in the order that the file lists them in."""
     if file.bytes(0x81, 16).decode("latin-1") not in _SIGNATURES:
-        raise _damaged(file, "has no control block")
+        raise damaged(file.name, "has no control block")
     if file.bytes(0x17FE, 1) != b"\1":
-        raise _damaged(file, "has no block of waveforms")
+        raise damaged(file.name, "has no block of waveforms")
     (n_controls,) = _numbers(file, 0x91, "<B")
     for control in range(n_controls):
         (address,) = _numbers(file, 0x92 + 20 * control, "<I")
@@ -152,18 +154,18 @@ def _block(file: SampleFile, at: int) -> _Block:
         offset=at + 0x27 + 10 * n_channels,
     )
     if len(table) < 10 * n_channels or block.stop > file.size:
-        raise _damaged(
-            file, f"has {file.size} bytes, a block of its samples ends at byte {block.stop}"
+        raise damaged(
+            file.name, f"has {file.size} bytes, a block of its samples ends at byte {block.stop}"
         )
     if rate == 0:
-        raise _damaged(file, "gives a sampling rate of 0 Hz")
+        raise damaged(file.name, "gives a sampling rate of 0 Hz")
     return block
 
 
 def _numbers(file: SampleFile, at: int, layout: str) -> tuple[int, ...]:
     raw = file.bytes(at, struct.calcsize(layout))
     if len(raw) < struct.calcsize(layout):
-        raise _damaged(file, f"has {file.size} bytes, a header at byte {at} was expected")
+        raise damaged(file.name, f"has {file.size} bytes, a header at byte {at} was expected")
     return struct.unpack(layout, raw)
 
 
@@ -190,58 +192,57 @@ def _check_blocks(file: SampleFile, blocks: Sequence[_Block]) -> None:
     ordered = sorted(blocks, key=lambda block: block.offset)
     for before, after in pairwise(ordered):
         if before.stop > after.offset:
-            raise _damaged(file, f"has two blocks of samples at byte {after.offset}")
+            raise damaged(file.name, f"has two blocks of samples at byte {after.offset}")
 
 
 def _stretches(file: SampleFile, blocks: Sequence[_Block]) -> Iterator[Stretch]:
-    at, rate = 0, blocks[0].rate
-    previous: _Block | None = None
-    for block in blocks:
-        if previous is not None:
-            at += _pause(file, previous, block, rate)
+    rate = Fraction(blocks[0].rate)
+    onsets = zip(
+        accumulate((block.n_samples for block in blocks), initial=0),
+        _seconds(file, blocks),
+        strict=False,
+    )
+    for block, place in zip(blocks, places(file.name, onsets, rate, _CLOCK_STEP), strict=True):
         matrix = _Waveforms(file, len(block.codes), block.offset)
-        yield Stretch(at, block.n_samples, matrix)
-        at += block.n_samples
-        previous = block
+        yield Stretch(place, block.n_samples, matrix)
 
 
-def _pause(file: SampleFile, before: _Block, after: _Block, rate: int) -> int:
-    """Samples between two blocks."""
-    if before.start is None or after.start is None:
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} has several blocks, and no clock that tells the time between them.",
-        )
-    elapsed = after.start - before.start
-    seconds = Fraction(86400 * elapsed.days + elapsed.seconds)
-    pause = seconds - Fraction(before.n_samples, rate)
-    if abs(pause) <= _CLOCK_STEP:
-        return 0
-    if pause < 0:
-        raise RecordingError(
-            FailureCode.NOT_CONTINUOUS,
-            f"{file.name} has a block that begins {float(-pause):g} s before the end of the one "
-            "before it, one continuous recording was expected.",
-        )
-    return round(pause * rate)
+def _seconds(file: SampleFile, blocks: Sequence[_Block]) -> Iterator[Fraction]:
+    """When each block begins, after the first one."""
+    first = blocks[0].start
+    for block in blocks:
+        if len(blocks) == 1:
+            yield Fraction(0)
+        elif block.start is None or first is None:
+            raise RecordingError(
+                FailureCode.NOT_CONTINUOUS,
+                f"{file.name} has several blocks, and no clock that tells the time between them.",
+            )
+        else:
+            elapsed = block.start - first
+            yield Fraction(86400 * elapsed.days + elapsed.seconds)
 
 
 def _channels(codes: Sequence[int], table: Sequence[str], modality: str) -> tuple[Channel, ...]:
     labels = distinct_labels(table[code] or f"Ch{at + 1}" for at, code in enumerate(codes))
-    return tuple(_channel(code, label, modality) for code, label in zip(codes, labels, strict=True))
+    return tuple(
+        _channel(code, label, table[code], modality)
+        for code, label in zip(codes, labels, strict=True)
+    )
 
 
-def _channel(code: int, label: str, modality: str) -> Channel:
+def _channel(code: int, label: str, told: str, modality: str) -> Channel:
     if code in _MARKS:
         return Channel(label, "TRIG", "n/a", discrete=True)
     is_direct = code in _DIRECT
     low, high = _DIRECT_RANGE if is_direct else _EEG_RANGE
     gain = (high - low) / _STEPS
-    kind = type_by_label(label, modality, "uV")
-    if is_direct or code in _BRIDGES or kind == "TRIG":
-        kind = "MISC"
-    offset = float(low + 32768 * gain)
-    return Channel(label, kind, "mV" if is_direct else "uV", float(gain), offset)
+    scaling = float(gain), float(low + 32768 * gain)
+    unit = "mV" if is_direct else "uV"
+    channel = channel_by_label(label, modality, unit, scaling, told=told)
+    if (is_direct or code in _BRIDGES) and not channel.discrete:
+        channel = replace(channel, type="MISC")
+    return channel
 
 
 def _labels(path: Path) -> list[str]:
@@ -279,7 +280,3 @@ def _default_labels() -> list[str]:
         *(f"X{number}" for number in range(16, 166)),
         *("NA28", "Z"),
     ]
-
-
-def _damaged(file: SampleFile, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{file.name} {sentence}.")

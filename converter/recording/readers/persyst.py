@@ -6,7 +6,7 @@ Sections [Patient] and [Comments] are passed over: they are nowhere kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +15,10 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
 from converter.recording.readers.binary import MultiplexedFile, SampleFile, SampleMatrix
-from converter.recording.readers.channel_names import type_by_label
+from converter.recording.readers.channel_names import channel_by_label
+from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
-from converter.recording.readers.gapped import GappedMatrix, Stretch
+from converter.recording.readers.gapped import GappedMatrix, Stretch, places
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
@@ -28,9 +29,7 @@ _READ_SECTIONS = frozenset({"fileinfo", "channelmap", "sampletimes"})
 _DTYPES = {"0": "<i2", "7": "<i4"}
 _REFERENCE = re.compile(r"-ref$", re.I)
 _DAY = 86400
-# Seconds by which clock and sample count may run apart between two entries of [SampleTimes]
-# before that is a pause: the time it takes to write one down, and what crystals are off.
-_DRIFT, _DRIFT_SHARE = Fraction(1, 2), Fraction(1, 10_000)
+_CLOCK_STEP = Fraction(1, 2)  # second: what it may take to write down an entry of [SampleTimes]
 
 Section = Mapping[str, str]
 
@@ -58,11 +57,12 @@ def open_persyst(recording: LocalRecording) -> MatrixSource:
             "interleaved ones of type 0 or 7 were expected.",
         )
     n_channels = _whole(path.name, info, "waveformcount")
+    check_channels(path.name, n_channels)
     skipped = _whole(path.name, info, "headerlength", "0")
     rate = spelling.number(info.get("samplingrate", ""))
     gain = spelling.number(info.get("calibration", "1"))
     if rate is None or rate <= 0 or not gain:
-        raise _damaged(
+        raise damaged(
             path.name,
             f"gives SamplingRate {info.get('samplingrate', '')[:40]!r} and Calibration "
             f"{info.get('calibration', '')[:40]!r}, numbers were expected",
@@ -92,7 +92,7 @@ def _data_file(path: Path, reference: str) -> Path:
     try:
         return named_file(path, reference)
     except RecordingError:  # its message has the name, which is often a patient's
-        raise _damaged(path.name, "has no file of samples beside it") from None
+        raise damaged(path.name, "has no file of samples beside it") from None
 
 
 def _read_sections(path: Path) -> dict[str, Section]:
@@ -103,7 +103,7 @@ def _read_sections(path: Path) -> dict[str, Section]:
     finally:
         file.close()
     if len(raw) > _MAX_HEADER_BYTES:
-        raise _damaged(path.name, f"has {file.size} bytes, more than any header")
+        raise damaged(path.name, f"has {file.size} bytes, more than any header")
     text = raw.decode("utf-8-sig", "replace") if _is_utf8(raw) else raw.decode("cp1252", "replace")
     sections: dict[str, dict[str, str]] = {}
     current: dict[str, str] | None = None
@@ -120,9 +120,9 @@ def _read_sections(path: Path) -> dict[str, Section]:
                 key = f"{len(current)}={key}"  # repeated labels are channels of their own
             current.setdefault(key.casefold() if name == "fileinfo" else key, value.strip())
             if len(current) > _MAX_LINES:
-                raise _damaged(path.name, f"has more than {_MAX_LINES} lines in a section")
+                raise damaged(path.name, f"has more than {_MAX_LINES} lines in a section")
     if "fileinfo" not in sections:
-        raise _damaged(path.name, "has no section [FileInfo]")
+        raise damaged(path.name, "has no section [FileInfo]")
     return dict(sections)
 
 
@@ -143,18 +143,14 @@ def _channels(
         for key, number in sections.get("channelmap", {}).items()
     ]
     if len(listed) != n_channels:
-        raise _damaged(name, f"counts {n_channels} channels and names {len(listed)}")
+        raise damaged(name, f"counts {n_channels} channels and names {len(listed)}")
     if {number for number, _ in listed} == set(range(1, n_channels + 1)):
         listed.sort(key=lambda entry: entry[0] or 0)
     labels = distinct_labels(text or f"Ch{at + 1}" for at, (_, text) in enumerate(listed))
-    found = []
-    for label, (_, text) in zip(labels, listed, strict=True):
-        kind = type_by_label(text, modality, "uV")
-        if kind == "TRIG":
-            found.append(Channel(label, kind, "n/a", discrete=True))
-        else:
-            found.append(Channel(label, kind, "uV", gain))
-    return tuple(found)
+    return tuple(
+        channel_by_label(label, modality, "uV", (gain, 0.0), told=text)
+        for label, (_, text) in zip(labels, listed, strict=True)
+    )
 
 
 def _starts(name: str, times: Section, n_samples: int, rate: Fraction) -> list[tuple[int, int]]:
@@ -169,25 +165,27 @@ def _starts(name: str, times: Section, n_samples: int, rate: Fraction) -> list[t
         for at, second in entries
         if at is not None and second is not None and 0 <= at < n_samples and at.denominator == 1
     ]
-    starts = [(0, 0)]
-    for (before, then), (at, now) in pairwise(known):
+    for (before, _), (at, _) in pairwise(known):
         if at <= before:
-            raise _damaged(name, f"lists sample {at} after sample {before} in [SampleTimes]")
-        passed = now - then
-        if passed < -_DAY // 2:  # past midnight
-            passed += _DAY
-        pause = passed - (at - before) / rate
-        if abs(pause) <= _DRIFT + abs(passed) * _DRIFT_SHARE:
-            continue
-        if pause < 0:
-            raise RecordingError(
-                FailureCode.NOT_CONTINUOUS,
-                f"{name} goes back by {float(-pause):g} s at sample {at}, "
-                "one continuous recording was expected.",
-            )
-        start, stored = starts[-1]
-        starts.append((start + at - stored + round(pause * rate), at))
+            raise damaged(name, f"lists sample {at} after sample {before} in [SampleTimes]")
+    starts = [(0, 0)]
+    samples = [at for at, _ in known]
+    onsets = zip(samples, _ascending(second for _, second in known), strict=True)
+    for at, place in zip(samples, places(name, onsets, rate, _CLOCK_STEP), strict=True):
+        start, first = starts[-1]
+        if place - at != start - first:
+            starts.append((place, at))
     return starts
+
+
+def _ascending(seconds: Iterable[Fraction]) -> Iterator[Fraction]:
+    """Seconds of the day, counted on past midnight."""
+    days, before = 0, None
+    for second in seconds:
+        if before is not None and second - before < -_DAY // 2:
+            days += 1
+        before = second
+        yield second + days * _DAY
 
 
 def _on_timeline(
@@ -209,9 +207,5 @@ def _whole(name: str, info: Section, key: str, default: str = "") -> int:
     given = info.get(key, default)
     value = spelling.number(given)
     if value is None or value.denominator != 1 or value < 0:
-        raise _damaged(name, f"gives {given[:40]!r} as its {key}, a whole number was expected")
+        raise damaged(name, f"gives {given[:40]!r} as its {key}, a whole number was expected")
     return int(value)
-
-
-def _damaged(name: str, sentence: str) -> RecordingError:
-    return RecordingError(FailureCode.CORRUPT_OR_TRUNCATED, f"{name} {sentence}.")

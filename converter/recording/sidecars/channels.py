@@ -62,6 +62,8 @@ _SERVED_TYPES = DISCRETE_TYPES | {
     *("MEGREFMAG", "OTHER", "PPG", "QUAT", "REF", "RESP", "SEEG", "TEMP", "VEOG"),
 }
 _SERVED_AS = {"ACCEL": "ACC"}
+# Types that may be those of a trigger, too.
+_OF_ANYTHING = {"MISC", "OTHER"}
 # What a quantity is served in when channels.tsv declares nothing.
 _DEFAULT_UNITS = {"V": "uV", "T": "T", "T/m": "T/m"}
 _NUMBERED = re.compile(r"(?P<base>.+)-\d+", re.DOTALL)
@@ -129,9 +131,9 @@ def plan_channels(channels: Sequence[Channel], table: Table | None) -> ChannelPl
     """Types, units and factors of all channels of a recording under its channels.tsv.
 
     A declared type is adopted when BIDS knows it, and served as MISC when readers of stores
-    don't; a declared unit when the reader's unit
-    converts to it and the channel is not discrete. Without a declared unit voltages are
-    served in uV and magnetic fields in T or T/m.
+    don't; one of waveforms makes a waveform of what a label alone calls a trigger. A declared
+    unit is adopted when the reader's unit converts to it and the channel is not discrete. Without
+    a declared unit voltages are served in uV and magnetic fields in T or T/m.
     """
     tally = _Tally()
     if table is None:
@@ -213,6 +215,8 @@ def _plan(
     channel: Channel, declared_type: str, declared_unit: str, tally: _Tally
 ) -> PlannedChannel:
     upper = declared_type.upper()
+    if channel.waveform and upper in BIDS_TYPES - DISCRETE_TYPES - _OF_ANYTHING:
+        channel = channel.waveform
     kind = upper if upper in BIDS_TYPES else channel.type
     discrete = channel.discrete or kind.upper() in DISCRETE_TYPES
     declared = "" if is_missing(declared_unit) else spelling(declared_unit)
