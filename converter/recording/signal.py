@@ -24,6 +24,8 @@ class Channel:
     What `SignalSource.read` returns becomes physical by `raw * gain + offset`, in `unit`; gain
     is finite and not 0.
     `type` is a BIDS channel type or `MISC`; `discrete` marks what a reader calls stim.
+    `unrecorded` counts the samples that this channel did not record, outside the gaps of its
+    group.
     """
 
     label: str
@@ -33,6 +35,7 @@ class Channel:
     offset: float = 0.0
     prefilter: str = "n/a"
     discrete: bool = False
+    unrecorded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,9 @@ class SignalGroup:
     """Channels that share one native rate.
 
     `rate` is exact, in Hz; `n_samples` counts samples a channel; reads whose bounds are
-    multiples of `granule` samples cost the format least. `gaps` lie in order on the timeline of
-    the file, which `n_samples` covers; whatever is read of them is served as a physical 0.
+    multiples of `granule` samples cost the format least. `gaps` are common to all channels and
+    lie in order on the timeline of the file, which `n_samples` covers; whatever is read of them
+    is served as a physical 0.
     """
 
     rate: Fraction
