@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import allowed, views
+from .group_attributes import MOST_LISTED, listed_gaps
 from .local import LocalRecording
 from .rates import RATE_CAPS
 from .signal import SignalGroup, SourceFacts
 
-MOST_LISTED = 1000  # gaps, and segments
 FORMAT, FORMAT_VERSION = "biosigio-zarr", 2
 ANTI_ALIAS_FILTER = "scipy.signal.resample_poly (zero-phase FIR, Kaiser 5.0)"
 NOTE = "A copy; the BIDS dataset is the reference. Level 0 is the signal, views are for display."
@@ -56,7 +56,7 @@ def root_attributes(
             "source_file": recording.path,
             "number_of_signals": facts.header_signals,
             **allowed.technical(facts.technical),
-            **_gaps(groups),
+            **listed_gaps(max(groups, key=lambda group: group.rate)),
             **_segments(facts.joints),
         },
         "created_utc": context.created_utc,
@@ -65,18 +65,6 @@ def root_attributes(
     if facts.separation is not None:
         attributes["sss"] = {"applied": True, **asdict(facts.separation)}
     return attributes
-
-
-def _gaps(groups: Sequence[SignalGroup]) -> dict[str, Any]:
-    """`gaps` as [onset, duration] in seconds, MOST_LISTED at most, and the `gap_count` of all."""
-    fastest = max(groups, key=lambda group: group.rate)
-    if not fastest.gaps:
-        return {}
-    listed = [
-        [float(start / fastest.rate), float((stop - start) / fastest.rate)]
-        for start, stop in fastest.gaps[:MOST_LISTED]
-    ]
-    return {"gaps": listed, "gap_count": len(fastest.gaps)}
 
 
 def _segments(joints: Sequence[float]) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from . import allowed, views
 from .quantise import Float64
 from .rates import CHUNK_SECONDS, SHARD_SECONDS, Geometry
 from .sidecars.channels import PlannedChannel
+from .signal import SignalGroup
 
+MOST_LISTED = 1000  # gaps of a group, and segments of a recording
 PHYSICAL_FORMULA = "physical = digital * scale + offset"
 
 
@@ -22,11 +24,13 @@ PHYSICAL_FORMULA = "physical = digital * scale + offset"
 class GroupFacts:
     """What the attributes of a group say; rates in Hz, arrays with one element a channel.
 
+    `native` is the group as its source has it.
+
     `discrete` marks channels of codes; `nonfinite` counts raw samples that had to be filled.
     """
 
     modality: str
-    native_rate: Fraction
+    native: SignalGroup
     rate: Fraction
     geometry: Geometry
     channels: Sequence[PlannedChannel]
@@ -37,8 +41,21 @@ class GroupFacts:
 
     @property
     def inference(self) -> NDArray[np.bool_]:
-        """Channels fit for training: a waveform without a sample that had to be filled."""
-        return np.logical_not(self.discrete | (self.nonfinite > 0))
+        """Channels fit for training: a waveform without a sample that had to be filled.
+
+        A gap that all channels of the group share is listed instead.
+        """
+        return np.logical_not(self.discrete | (self.nonfinite > 0) | (self.unrecorded > 0))
+
+    @property
+    def native_rate(self) -> Fraction:
+        """The rate at which the group was recorded."""
+        return self.native.rate
+
+    @property
+    def unrecorded(self) -> NDArray[np.int64]:
+        """Native samples that a channel did not record while others of the group did."""
+        return np.array([channel.unrecorded for channel in self.native.channels], np.int64)
 
 
 def of_group(facts: GroupFacts) -> dict[str, Any]:
@@ -56,6 +73,7 @@ def of_group(facts: GroupFacts) -> dict[str, Any]:
         "view_chunk_columns": views.CHUNK_COLUMNS,
         "chunk_seconds": float(CHUNK_SECONDS),
         "shard_seconds": float(SHARD_SECONDS),
+        **listed_gaps(facts.native),
         "channels": [
             _of_channel(facts, row, channel, bool(usable))
             for row, (channel, usable) in enumerate(
@@ -63,6 +81,17 @@ def of_group(facts: GroupFacts) -> dict[str, Any]:
             )
         ],
     }
+
+
+def listed_gaps(group: SignalGroup) -> dict[str, Any]:
+    """`gaps` as [onset, duration] in seconds, MOST_LISTED at most, and the `gap_count` of all."""
+    if not group.gaps:
+        return {}
+    listed = [
+        [float(start / group.rate), float((stop - start) / group.rate)]
+        for start, stop in group.gaps[:MOST_LISTED]
+    ]
+    return {"gaps": listed, "gap_count": len(group.gaps)}
 
 
 def _of_channel(
@@ -84,6 +113,8 @@ def _of_channel(
     }
     if facts.nonfinite[row]:
         attributes["nonfinite_samples"] = int(facts.nonfinite[row])
+    if unrecorded := facts.native.channels[row].unrecorded:
+        attributes["unrecorded_samples"] = unrecorded
     if channel.bids_unit is not None:
         attributes["bids_unit"] = channel.bids_unit
     return attributes

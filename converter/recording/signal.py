@@ -25,7 +25,8 @@ class Channel:
     is finite and not 0.
     `type` is a BIDS channel type or `MISC`; `discrete` marks what a reader calls stim. Where
     nothing but a label made it so, `waveform` is the channel that it is if channels.tsv declares a
-    type of waveforms.
+    type of waveforms. `unrecorded` counts the samples that this channel did not record, outside the gaps of its
+    group.
     """
 
     label: str
@@ -36,6 +37,7 @@ class Channel:
     prefilter: str = "n/a"
     discrete: bool = False
     waveform: Channel | None = None
+    unrecorded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,9 @@ class SignalGroup:
     """Channels that share one native rate.
 
     `rate` is exact, in Hz; `n_samples` counts samples a channel; reads whose bounds are
-    multiples of `granule` samples cost the format least. `gaps` lie in order on the timeline of
-    the file, which `n_samples` covers; whatever is read of them is served as a physical 0.
+    multiples of `granule` samples cost the format least. `gaps` are common to all channels and
+    lie in order on the timeline of the file, which `n_samples` covers; whatever is read of them
+    is served as a physical 0.
     """
 
     rate: Fraction

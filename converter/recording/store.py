@@ -74,7 +74,7 @@ def write_signal_group(
         _check_scales(quantiser, channels)
         facts = GroupFacts(
             modality=modality,
-            native_rate=native.rate,
+            native=native,
             rate=rate,
             geometry=geometry,
             channels=channels,

@@ -71,6 +71,10 @@ def write_mef(path: Path) -> independent.Whole:
     return whole
 
 
+# In 10 s: the whole group of 512 Hz begins late, one channel of another group has a pause and
+# ends early. Gaps of groups, and samples that channels did not record while others did.
+GAPS = {NWB: {"ieeg_512hz": [[0.0, 1.5]]}, MEFD: {}}
+UNRECORDED = {NWB: {}, MEFD: {"LA2": 10_000}}
 CHANNELS = {
     NWB: "name\ttype\tunits\nLA1\tSEEG\tuV\nLA2\tSEEG\tmV\nLB1\tECOG\tV\nLB2\tSEEG\tn/a\n",
     MEFD: "name\ttype\tunits\nDC1\tMISC\tmV\nLA1\tECOG\tuV\nLA2\tSEEG\tmV\n",
@@ -131,6 +135,14 @@ def test_stores_hold_what_was_written(
             for name in names
             for channel in root[name].attrs["channels"]
         }
+        for name in names:
+            gaps = GAPS[path].get(name)
+            assert root[name].attrs.get("gaps") == gaps
+            assert root[name].attrs.get("gap_count") == (len(gaps) if gaps else None)
+            for channel in root[name].attrs["channels"]:
+                unrecorded = UNRECORDED[path].get(channel["label"])
+                assert channel.get("unrecorded_samples") == unrecorded
+                assert channel["usable_for_inference"] is (unrecorded is None)
         for line in CHANNELS[path].splitlines()[1:]:
             label, kind, unit = line.split("\t")
             assert found[label] == (kind, "uV" if unit == "n/a" else unit)

@@ -302,6 +302,15 @@ def test_a_range_without_extent_serves_what_is_stored(tmp_path: Path) -> None:
         (b"", "n/a"),
         (b"\0\0", "n/a"),
         (b"%", "%"),
+        (b"Microvolts", "uV"),
+        (b"mVolt", "mV"),
+        (b"kv", "kV"),
+        (b"VOLT", "V"),
+        ("Âµvolt".encode(), "uV"),
+        (b"\x83\xcaV", "uV"),
+        ("Â°C".encode(), "°C"),
+        (b"T/m", "T/m"),
+        (b"[degC]", "degC"),
     ],
 )
 def test_units(raw: bytes, expected: str) -> None:

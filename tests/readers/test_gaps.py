@@ -117,6 +117,9 @@ def test_edf_records_lie_where_their_onsets_say(tmp_path: Path, sample_bytes: in
     assert metadata["record_onset_error_s"] == pytest.approx(0.0004, abs=1e-6)
     entry = root["eeg_250hz"].attrs
     assert entry["n_samples"] == 5188  # 20.75 s
+    assert (entry["gaps"], entry["gap_count"]) == (GAPS, 2)
+    # At 125 Hz the nearest samples to 5.5004 and 19.75 s are at 5.504 and 19.752.
+    assert root["eeg_125hz"].attrs["gaps"] == [[2.0, 3.504], [7.504, 12.248]]
     assert all(channel["usable_for_inference"] for channel in entry["channels"])
 
 
@@ -368,9 +371,10 @@ def test_many_gaps_are_counted_and_the_first_listed(tmp_path: Path) -> None:
     content, _ = discontinuous([f"+{i * 1.5}" for i in range(1203)], (4,))
     path = tmp_path / "a_eeg.edf"
     path.write_bytes(content)
-    metadata = converted(path).attrs["recording_metadata"]
-    assert (len(metadata["gaps"]), metadata["gap_count"]) == (1000, 1202)
-    assert metadata["gaps"][:2] == [[1.0, 0.5], [2.5, 0.5]]
+    root = converted(path)
+    for listed in (root.attrs["recording_metadata"], root["eeg_4hz"].attrs):
+        assert (len(listed["gaps"]), listed["gap_count"]) == (1000, 1202)
+        assert listed["gaps"][:2] == [[1.0, 0.5], [2.5, 0.5]]
 
 
 # BrainVision, whose files join their segments.

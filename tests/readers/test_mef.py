@@ -177,6 +177,9 @@ def test_rates_become_groups_on_one_timeline(path: Path) -> None:
     np.testing.assert_array_equal(whole(source)[0], WALK[:5000])
     np.testing.assert_array_equal(whole(source)[1], np.r_[[0] * 500, WALK[5000:9000], [0] * 500])
     np.testing.assert_array_equal(whole(source, 1)[0], np.r_[[0] * 256, WALK[:700]])
+    assert [group.gaps for group in source.groups] == [(), ((0, 256),)]
+    assert [channel.unrecorded for channel in source.groups[0].channels] == [0, 1000]
+    assert [channel.unrecorded for channel in source.groups[1].channels] == [0]
 
 
 def test_gaps_between_blocks_and_segments_are_zeros(path: Path) -> None:

@@ -190,6 +190,11 @@ def test_series_of_one_rate_share_a_group_and_the_files_timeline(path: Path) -> 
     expected[3, 250:650] = DATA[:400, 0] * 4e-6 + 2e-6
     np.testing.assert_allclose(physical(source), expected, rtol=1e-12, atol=1e-18)
     np.testing.assert_allclose(whole(source, 1), [[0] * 10 + DATA[:8, 0].tolist()])
+    first, second = source.groups
+    assert first.gaps == ()
+    assert [channel.unrecorded for channel in first.channels] == [0, 0, 0, 600]
+    assert second.gaps == ((0, 10),)
+    assert [channel.unrecorded for channel in second.channels] == [0]
 
 
 def test_series_inside_lfp(path: Path) -> None:
@@ -231,6 +236,7 @@ def test_gaps_in_the_times_are_zeros(path: Path) -> None:
     source = opened(path)
     assert source.groups[0].rate == 250
     assert source.groups[0].gaps == ((300, 550), (1249, 1374))
+    assert not any(channel.unrecorded for channel in source.groups[0].channels)
     expected = np.zeros((6, 1375), np.int16)
     for first, last, place in ((0, 300, 0), (300, 999, 550), (999, 1000, 1374)):
         expected[:, place : place + last - first] = np.tile(DATA[first:last].T, (2, 1))
@@ -255,6 +261,24 @@ def test_gaps_in_the_times_are_zeros(path: Path) -> None:
 def test_irregular_times_are_no_continuous_recording(path: Path, times: Any) -> None:
     with_times(path, times)
     fails(path, FailureCode.NOT_CONTINUOUS)
+
+
+def test_what_one_series_alone_did_not_record(path: Path) -> None:
+    """Of 1500 samples: a pauses in 400:900, b in 600:1100; neither records 600:900."""
+    session = Session()
+    for name, before in (("a", 400), ("b", 600)):
+        times = (np.arange(1000) + 500 * (np.arange(1000) >= before)) / 250.0
+        session.add(timestamps=times, name=name)
+    session.add(DATA[:900, :1], (2,), timestamps=np.arange(900) / 250.0, name="c")
+    session.write(path)
+    (group,) = opened(path).groups
+    assert (group.n_samples, group.gaps) == (1500, ())
+    assert [channel.unrecorded for channel in group.channels] == [500] * 6 + [600]
+    with h5py.File(path, "r+") as file:
+        del file["acquisition/c"]
+    (group,) = opened(path).groups
+    assert (group.n_samples, group.gaps) == (1500, ((600, 900),))
+    assert [channel.unrecorded for channel in group.channels] == [200] * 6
 
 
 def test_a_timeline_that_is_almost_all_gap(path: Path) -> None:

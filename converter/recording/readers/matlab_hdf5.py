@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.readers.hdf5_heaps import check_file_heaps
+from converter.recording.readers.hdf5_heaps import CheckedHdf5
 from converter.recording.readers.hdf5_samples import Hdf5Samples, check_stored, open_samples
 from converter.recording.readers.matlab import (
     MAX_CELLS,
@@ -28,9 +28,9 @@ class Hdf5File:
     """A MATLAB v7.3 file."""
 
     def __init__(self, path: Path, struct: str) -> None:
-        self._path, self._name = path, path.name
-        self._is_looked_through = False
-        self._file = h5py.File(path, "r", locking=False)
+        self._name = path.name
+        self._checked = CheckedHdf5(path)
+        self._file = self._checked.root
         try:
             top = self._node(self._file, struct)
         except BaseException:
@@ -47,16 +47,7 @@ class Hdf5File:
         node = group[name]
         if isinstance(node, h5py.Dataset) and (node.external or node.is_virtual):
             raise self._refused(f"keeps {name} in other files")
-        self._look_through(node)
         return node
-
-    def _look_through(self, node: Any) -> None:
-        """Make sure of the file's heaps before a class is read that other tools put there."""
-        if self._is_looked_through or "MATLAB_class" not in node.attrs:
-            return
-        if node.attrs.get_id("MATLAB_class").dtype.kind == "O":
-            check_file_heaps(self._path, self._file)
-            self._is_looked_through = True
 
     def _refused(self, sentence: str) -> RecordingError:
         return RecordingError(
@@ -101,7 +92,6 @@ class Hdf5File:
             return ""
         if node.external or node.is_virtual:
             raise self._refused("keeps a cell in other files")
-        self._look_through(node)
         return next(iter(_texts(node)), "")
 
     def samples(self, name: str) -> Hdf5Samples | None:
@@ -110,11 +100,11 @@ class Hdf5File:
         if node is None or _matlab_class(node) == "char" or node.dtype.kind not in "iuf":
             return None
         check_stored(self._name, name, node)
-        return open_samples(node) if node.size else None
+        return open_samples(self._checked.samples(node)) if node.size else None
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
-        self._file.close()
+        self._checked.close()
 
 
 def _matlab_class(node: Any) -> str:

@@ -19,7 +19,13 @@ from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.mef_timeline import SECOND
 from converter.recording.readers.mne_source import parsing
-from converter.recording.readers.timeline import Stretch, common_gaps, parts, shifted
+from converter.recording.readers.timeline import (
+    Stretch,
+    common_gaps,
+    parts,
+    shifted,
+    with_unrecorded,
+)
 from converter.recording.signal import (
     Channel,
     SignalGroup,
@@ -65,7 +71,8 @@ class _Group:
         check_gaps(name, n_samples * len(members), sum(member.n_samples for member in members))
         granule = min(n_samples, max(1, _VALUES_AT_ONCE // len(members)))
         gaps = common_gaps(self._stretches)
-        self.described = SignalGroup(rate, n_samples, tuple(channels), granule, gaps)
+        described = with_unrecorded(channels, self._stretches, n_samples, gaps)
+        self.described = SignalGroup(rate, n_samples, described, granule, gaps)
         self._out = Scratch(np.int32)
         # The last block of each channel: (its first sample, its samples). The next read may
         # begin in the middle of it.

@@ -23,7 +23,13 @@ from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.mne_source import parsing
 from converter.recording.readers.nwb_file import NwbFile
 from converter.recording.readers.nwb_series import MOST_GRANULE_VALUES, Series, SeriesReader
-from converter.recording.readers.timeline import Stretch, common_gaps, parts, shifted
+from converter.recording.readers.timeline import (
+    Stretch,
+    common_gaps,
+    parts,
+    shifted,
+    with_unrecorded,
+)
 from converter.recording.signal import (
     SignalGroup,
     SourceFacts,
@@ -52,7 +58,9 @@ class _Group:
         granule = max(one.samples.granule for one in series)
         granule = max(1, min(granule, n_samples, MOST_GRANULE_VALUES // len(self.channels)))
         gaps = common_gaps(stretches)
-        self.described = SignalGroup(rate, n_samples, self.channels, granule, gaps)
+        each = [part for one, part in zip(series, stretches, strict=True) for _ in one.channels]
+        channels = with_unrecorded(self.channels, each, n_samples, gaps)
+        self.described = SignalGroup(rate, n_samples, channels, granule, gaps)
         self._zeros = np.array([-channel.offset / channel.gain for channel in self.channels])
         dtypes = [one.samples.dtype for one in series]
         if not is_whole and self._zeros.any():

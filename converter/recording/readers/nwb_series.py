@@ -83,7 +83,7 @@ class SeriesReader:
         _check_chunks(self._file, name, data)
         channels = self._channels(name, node, data, n_channels)
         grid = self._grid(name, node, data.shape[0])
-        samples = open_samples(data, MOST_GRANULE_VALUES // n_channels)
+        samples = open_samples(self._file.samples(data), MOST_GRANULE_VALUES // n_channels)
         return Series(samples, channels, grid)
 
     def _channels(self, name: str, node: Any, data: Any, n_channels: int) -> tuple[Channel, ...]:

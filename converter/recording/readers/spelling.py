@@ -7,22 +7,16 @@ from fractions import Fraction
 from functools import lru_cache
 
 from converter.recording.units import parse_unit
+from converter.recording.units import spelling as mended
 
 # Powers of ten that turn a voltage into volts.
 VOLT_EXPONENTS = {"V": 0, "mV": -3, "uV": -6, "nV": -9, "pV": -12, "kV": 3}
-# Prefix and symbol are case-sensitive; these few can mean nothing but a voltage.
-_VOLT_SPELLINGS = {
-    **dict.fromkeys(("uv", "Uv", "UV", "microV", "microvolt", "microvolts"), "uV"),
-    **dict.fromkeys(("mv", "millivolt", "millivolts"), "mV"),
-    **dict.fromkeys(("nv", "nanovolt", "nanovolts"), "nV"),
-    **dict.fromkeys(("v", "volt", "volts", "Volt", "Volts"), "V"),
-}
-# The micro sign, the Greek mu, and what wrong decoding makes of them: UTF-8 read as Latin-1,
-# Shift-JIS read as Latin-1, a replacement character and its own UTF-8 bytes.
-_MICRO = ("µ", "μ", "Âµ", "Î¼", "\x83Ê", "\ufffd", "ï¿½")
-# Code page 437 and 850 have the micro sign at 0xE6; "?" stands for a character that was lost.
-# Before a V nothing else is plausible.
-_MICRO_BEFORE_VOLT = ("æ", "?")
+# The micro sign, the Greek mu, and what is left of them where they were decoded wrongly: Shift-JIS
+# read as Latin-1, a replacement character and its own UTF-8 bytes.
+_MICRO = ("µ", "μ", "\x83Ê", "\ufffd", "ï¿½")
+# Code page 437 and 850 have the micro sign at 0xE6; "?" stands for a character that was lost, and
+# some software writes U. Before a V nothing else is plausible.
+_MICRO_BEFORE_VOLT = ("æ", "?", "U")
 
 _LONGEST_NUMBER = 100  # characters
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
@@ -52,15 +46,19 @@ def number(text: str) -> Fraction | None:
 
 
 def unit(text: str) -> str:
-    """A physical dimension with its micro sign as `u`; `n/a` when there is none."""
-    text = text.strip("\0 \t[]")
+    """A physical dimension with its micro sign as `u`, a voltage as BIDS spells it.
+
+    `n/a` when there is none.
+    """
+    text = mended(text.strip("\0 \t[]"))
     for sign in _MICRO:
         if text.startswith(sign) and len(text) > len(sign):
             text = "u" + text[len(sign) :]
             break
     if text[:1] in _MICRO_BEFORE_VOLT and text[1:] in ("V", "v"):
         text = "uV"
-    return _VOLT_SPELLINGS.get(text, text) or "n/a"
+    found = parse_unit(text)
+    return str(found) if found is not None and found.quantity == "V" else text or "n/a"
 
 
 def known_unit(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.gaps import gaps_between
-from converter.recording.signal import Gap
+from converter.recording.signal import Channel, Gap
 
 TIMES_AT_ONCE = 1 << 17
 MOST_STRETCHES = 1 << 17
@@ -163,6 +163,23 @@ def common_gaps(stretches: Iterable[Sequence[Stretch]]) -> tuple[Gap, ...]:
     """What no channel's stretches cover, from sample 0 of the grid on."""
     bounds = {(stretch.place, stretch.end) for each in stretches for stretch in each}
     return gaps_between({(0, 0), *bounds})
+
+
+def with_unrecorded(
+    channels: Sequence[Channel],
+    stretches: Sequence[Sequence[Stretch]],
+    n_samples: int,
+    gaps: Sequence[Gap],
+) -> tuple[Channel, ...]:
+    """Channels that know what they did not record; `stretches` has those of each.
+
+    They share a timeline of `n_samples` with these common gaps.
+    """
+    recorded = n_samples - sum(stop - start for start, stop in gaps)
+    return tuple(
+        replace(channel, unrecorded=recorded - sum(stretch.count for stretch in each))
+        for channel, each in zip(channels, stretches, strict=True)
+    )
 
 
 def shifted(stretches: Sequence[Stretch], by: int) -> tuple[Stretch, ...]:
