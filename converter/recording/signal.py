@@ -25,8 +25,8 @@ class Channel:
     is finite and not 0.
     `type` is a BIDS channel type or `MISC`; `discrete` marks what a reader calls stim. Where
     nothing but a label made it so, `waveform` is the channel that it is if channels.tsv declares a
-    type of waveforms. `unrecorded` counts the samples that this channel did not record, outside the gaps of its
-    group.
+    type of waveforms. `unrecorded` counts the samples that this channel did not record, outside
+    the gaps of its group.
     """
 
     label: str
