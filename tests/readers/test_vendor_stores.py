@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_cnt
-import test_curry
-import test_gdf
-import test_nihon
-import test_persyst
 import zarr
 from numpy.typing import NDArray
 
 from converter import convert_dataset
 from tests.conftest import commit_all
+from tests.readers import test_cnt, test_curry, test_gdf, test_nihon, test_persyst
 
 SECRETS = (b"Jane", b"Doe", b"secret", b"Secret")
 
