@@ -15,21 +15,25 @@ _HOLDER = 'mount -t tmpfs -o "size=$2" tmpfs "$1" && echo ready && exec sleep 60
 
 @dataclass(frozen=True)
 class Disk:
-    """A mounted disk; `path` reaches into the mount namespace of the process that holds it."""
+    """A disk that is mounted at `place` for its holder, and for what `enter` precedes."""
 
     holder: int
     place: Path
 
     @property
     def path(self) -> Path:
-        """Its root."""
+        """Where the test itself sees its root."""
         return Path(f"/proc/{self.holder}/root{self.place}")
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """The beginning of a command line that has the disk."""
+        return ("nsenter", "-t", str(self.holder), "-U", "-m", "--preserve-credentials")
 
     def remount(self, options: str) -> None:
         """Change its size, or whether it can be written to."""
-        enter = ["nsenter", "-t", str(self.holder), "-U", "-m", "--preserve-credentials"]
-        mount = ["mount", "-o", f"remount,{options}", str(self.place)]
-        subprocess.run([*enter, *mount], check=True, capture_output=True)
+        mount = ("mount", "-o", f"remount,{options}", str(self.place))
+        subprocess.run([*self.enter, *mount], check=True, capture_output=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 from ..servers.dask_cluster import until
 from . import saboteur
-from .disks import disk
+from .disks import Disk, disk
 from .history import DATASET_ID, History, check_invariant, edf, state
 
 RECORDINGS = 6
@@ -41,13 +41,15 @@ def undisturbed(dataset: History, tmp_path_factory: pytest.TempPathFactory) -> A
     return state(dest)
 
 
-def command(dataset: History, dest: Path, *options: str, **how: Any) -> subprocess.Popen[str]:
+def command(
+    dataset: History, dest: Path | Disk, *options: str | Path, **how: Any
+) -> subprocess.Popen[str]:
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
-    return subprocess.Popen(
-        [sys.executable, "-m", "converter", dataset.root, "--dest", dest, "--jobs", "2", *options],
-        text=True,
-        **how,
+    enter, place = (
+        (dest.enter, dest.place) if isinstance(dest, Disk) else (how.pop("enter", ()), dest)
     )
+    converter = [sys.executable, "-m", "converter", dataset.root, "--dest", place, "--jobs", "2"]
+    return subprocess.Popen([*enter, *converter, *options], text=True, **how)
 
 
 def ended(run: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -65,7 +67,7 @@ def test_a_destination_that_fills_up(dataset: History, undisturbed: Any, tmp_pat
     scratch = tmp_path / "scratch"
     (tmp_path / "small").mkdir()
     with disk(tmp_path / "small", "1500k") as small:
-        status, _, err = ended(command(dataset, small.path, "--scratch", str(scratch)))
+        status, _, err = ended(command(dataset, small, "--scratch", str(scratch)))
         assert status == 0, err
         check_invariant(small.path / DATASET_ID / "zarr")
         index = index_of(small.path)
@@ -77,7 +79,7 @@ def test_a_destination_that_fills_up(dataset: History, undisturbed: Any, tmp_pat
         assert lie_there == {Path(entry["zarr"]).name for entry in index["stores"]}
         assert not list(scratch.rglob("*"))
         small.remount("size=64m")
-        assert ended(command(dataset, small.path, "--scratch", str(scratch)))[0] == 0
+        assert ended(command(dataset, small, "--scratch", str(scratch)))[0] == 0
         assert state(small.path) == undisturbed
 
 
@@ -85,7 +87,7 @@ def test_no_room_for_the_index_leaves_the_older_one(dataset: History, tmp_path: 
     history = dataset.copy_to(tmp_path)
     (tmp_path / "small").mkdir()
     with disk(tmp_path / "small", "32m") as small:
-        history.run(small.path)
+        assert ended(command(history, small))[0] == 0
         before = (small.path / DATASET_ID / "zarr/index.json").read_bytes()
         history.write("sub-00/eeg/sub-00_task-rest_events.tsv", "onset\tduration\n0.5\t0\n")
         history.commit()
@@ -94,13 +96,13 @@ def test_no_room_for_the_index_leaves_the_older_one(dataset: History, tmp_path: 
             while True:
                 file.write(bytes(4096))
                 file.flush()
-        status, _, err = ended(command(history, small.path, "--scratch", str(tmp_path / "s")))
+        status, _, err = ended(command(history, small, "--scratch", str(tmp_path / "s")))
         assert status == 1, err
         assert "No space left" in err
         assert (small.path / DATASET_ID / "zarr/index.json").read_bytes() == before
         check_invariant(small.path / DATASET_ID / "zarr")
         ballast.unlink()
-        history.run(small.path)
+        assert ended(command(history, small))[0] == 0
         history.run(tmp_path / "fresh")
         assert state(small.path) == state(tmp_path / "fresh")
 
@@ -111,7 +113,8 @@ def test_scratch_that_holds_no_recording(
     (tmp_path / "small").mkdir()
     dest = tmp_path / "dest"
     with disk(tmp_path / "small", "1m") as small:
-        status, _, err = ended(command(dataset, dest, "--scratch", str(small.path)))
+        scratch = ("--scratch", str(small.place))
+        status, _, err = ended(command(dataset, dest, *scratch, enter=small.enter))
         assert status == 0, err
         index = index_of(dest)
         assert index["pending_count"] == RECORDINGS
@@ -129,9 +132,9 @@ def test_a_read_only_destination_is_told_and_left(
 ) -> None:
     (tmp_path / "small").mkdir()
     with disk(tmp_path / "small", "32m") as small:
-        dataset.run(small.path)
+        assert ended(command(dataset, small))[0] == 0
         small.remount("ro")
-        status, out, err = ended(command(dataset, small.path, "--clean"))
+        status, out, err = ended(command(dataset, small, "--clean"))
         assert (status, out) == (1, "")
         assert len(err.strip().splitlines()) <= 2
         assert "Read-only file system" in err
