@@ -27,7 +27,7 @@ from converter.recording.attributes import StoreContext
 from converter.recording.convert import convert_recording
 from converter.recording.local import LocalRecording
 from converter.recording.readers import format_of
-from converter.recording.zarr_v3 import CHUNK_LEVEL, SHARD_LEVEL
+from converter.recording.zarr_v3 import COMPRESSION_LEVEL
 
 EXAMPLES = """\
 examples:
@@ -108,11 +108,10 @@ def chunks(store: Path) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def print_table(kind: str, totals: dict[int, Total]) -> None:
     raw = next(iter(totals.values())).raw
-    chosen = SHARD_LEVEL if kind == "level 0" else CHUNK_LEVEL
     print(f"\n{kind}: {raw / MB:.1f} MB of int16")
     print(" level        MB    of raw   pack, s    MB/s  unpack, s    MB/s")
     for level, total in totals.items():
-        mark = "  <- stores have this" if level == chosen else ""
+        mark = "  <- stores have this" if level == COMPRESSION_LEVEL else ""
         print(
             f"{level:>6}{total.packed / MB:>10.2f}{total.packed / raw:>10.1%}"
             f"{total.packing:>10.2f}{raw / MB / total.packing:>8.0f}"

@@ -20,9 +20,8 @@ import numpy as np
 from numcodecs import blosc
 from numpy.typing import NDArray
 
-# Chosen by scripts/measure_compression.py over real recordings; the README has the figures. Chunks
-# outside of shards are views, and events.
-SHARD_LEVEL, CHUNK_LEVEL = 5, 1
+# Chosen by scripts/measure_compression.py over real recordings; the README has the figures.
+COMPRESSION_LEVEL = 5
 BYTE_SHUFFLE = 1
 MISSING = 2**64 - 1  # index entry of a chunk beyond the end of the array
 
@@ -31,19 +30,21 @@ blosc.use_threads = False  # conversions already run side by side, one to a core
 JsonObject = Mapping[str, Any]
 
 
-def encode(chunk: NDArray[Any], level: int) -> bytes:
+def encode(chunk: NDArray[Any]) -> bytes:
     """One Blosc frame of a C-contiguous, little-endian chunk."""
-    return bytes(blosc.compress(np.ascontiguousarray(chunk), b"zstd", level, BYTE_SHUFFLE))
+    return bytes(
+        blosc.compress(np.ascontiguousarray(chunk), b"zstd", COMPRESSION_LEVEL, BYTE_SHUFFLE)
+    )
 
 
-def _codecs(itemsize: int, level: int) -> list[JsonObject]:
+def _codecs(itemsize: int) -> list[JsonObject]:
     return [
         {"name": "bytes", "configuration": {"endian": "little"}},
         {
             "name": "blosc",
             "configuration": {
                 "cname": "zstd",
-                "clevel": level,
+                "clevel": COMPRESSION_LEVEL,
                 "shuffle": "shuffle",
                 "typesize": itemsize,
                 "blocksize": 0,
@@ -104,15 +105,14 @@ class ChunkedArray:
         attributes: JsonObject,
     ) -> None:
         self._dtype = np.dtype(dtype)
-        codecs = _codecs(self._dtype.itemsize, CHUNK_LEVEL)
-        _write_array(path, self._dtype, shape, chunk, codecs, attributes)
+        _write_array(path, self._dtype, shape, chunk, _codecs(self._dtype.itemsize), attributes)
         # Chunks lie side by side along the last dimension.
         self._folder = path.joinpath("c", *["0"] * (len(shape) - 1))
         self._folder.mkdir(parents=True)
 
     def write(self, index: int, chunk: NDArray[Any]) -> None:
         """Write the chunk at a position along the last dimension."""
-        frame = encode(chunk.astype(self._dtype, copy=False), CHUNK_LEVEL)
+        frame = encode(chunk.astype(self._dtype, copy=False))
         (self._folder / str(index)).write_bytes(frame)
 
 
@@ -134,7 +134,7 @@ class ShardedArray:
             "name": "sharding_indexed",
             "configuration": {
                 "chunk_shape": list(self._chunk_shape),
-                "codecs": _codecs(2, SHARD_LEVEL),
+                "codecs": _codecs(2),
                 "index_codecs": [
                     {"name": "bytes", "configuration": {"endian": "little"}},
                     {"name": "crc32c"},
@@ -161,7 +161,7 @@ class ShardedArray:
             padded = np.zeros(self._chunk_shape, np.int16)
             padded[:, : chunk.shape[1]] = chunk
             chunk = padded
-        return encode(chunk, SHARD_LEVEL)
+        return encode(chunk)
 
     def append(self, frame: bytes) -> None:
         """Append the frame of the next chunk."""

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..contract.validation import store_validator
-from ..recording.zarr_v3 import CHUNK_LEVEL, encode
+from ..recording.zarr_v3 import encode
 from .enclosure import software
 
 # The first array looks for pandas, whose import takes longer than a short recording.
 pa.array([])
 # The first frame makes a lock, which frames of one thread never take.
-encode(np.zeros(1, np.int16), CHUNK_LEVEL)
+encode(np.zeros(1, np.int16))
 store_validator()
 software()
 

@@ -83,16 +83,15 @@ class Limit:
 
     def __init__(self, recording: Recording, store: Path) -> None:
         self._recording, self._store = recording, store
-        self._chunks: list[tuple[str, Any]] = []
+        self._chunks: list[Any] = []
 
     def prepare(self) -> None:
         """Decompress the chunks, level 0 and views, and warm the reader up."""
         from measure_compression import chunks
 
-        self._encode = store_codecs(self._store)
-        self._chunks = list(chunks(self._store))
-        for kind, chunk in self._chunks[:1]:
-            self._encode[kind](chunk)
+        self._encode = store_codec(self._store)
+        self._chunks = [chunk for _, chunk in chunks(self._store)]
+        self._encode(self._chunks[0])
         self._open().close()
 
     def run(self) -> Mapping[str, float]:
@@ -100,8 +99,8 @@ class Limit:
         wall, cpu = time.perf_counter(), cpu_seconds()
         self._decode()
         decoded_wall, decoded_cpu = time.perf_counter(), cpu_seconds()
-        for kind, chunk in self._chunks:
-            self._encode[kind](chunk)
+        for chunk in self._chunks:
+            self._encode(chunk)
         return {
             "decode_wall": decoded_wall - wall,
             "decode_cpu": decoded_cpu - cpu,
@@ -140,23 +139,15 @@ def convert(recording: LocalRecording, store: Path, scratch: Path, threads: int)
     convert_recording(recording, zarr, store, scratch, context, threads=threads)
 
 
-def store_codecs(store: Path) -> dict[str, Callable[[Any], Any]]:
-    """The compressors of a store's level 0 and views, from the metadata of its first group."""
+def store_codec(store: Path) -> Callable[[Any], Any]:
+    """The compressor of a store's signals, from the metadata of its first level 0."""
     from numcodecs import blosc
 
     blosc.use_threads = False
-    group = next(store.glob("*_*hz*"))
-    (sharding,) = json.loads((group / "0/zarr.json").read_bytes())["codecs"]
-    found = {"level 0": sharding["configuration"]["codecs"][-1]}
-    for view in group.glob("view/1/zarr.json"):
-        found["views"] = json.loads(view.read_bytes())["codecs"][-1]
-    return {kind: _compressor(codec) for kind, codec in found.items()}
-
-
-def _compressor(codec: Mapping[str, Any]) -> Callable[[Any], Any]:
-    from numcodecs import blosc
-
+    metadata = json.loads(next(store.glob("*_*hz*/0/zarr.json")).read_bytes())
+    (sharding,) = metadata["codecs"]
+    codec = sharding["configuration"]["codecs"][-1]
     facts = codec["configuration"]
     assert (codec["name"], facts["shuffle"]) == ("blosc", "shuffle")
-    name, level = facts["cname"].encode(), facts["clevel"]
-    return lambda chunk: blosc.compress(chunk, name, level, blosc.SHUFFLE)
+    name = facts["cname"].encode()
+    return lambda chunk: blosc.compress(chunk, name, facts["clevel"], blosc.SHUFFLE)
