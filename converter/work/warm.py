@@ -6,6 +6,7 @@ To be imported there after all other modules.
 from __future__ import annotations
 
 import gc
+import signal
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ from .enclosure import software
 # The first array looks for pandas, whose import takes longer than a short recording.
 pa.array([])
 # The first frame makes a lock, which frames of one thread never take.
+blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 encode(np.zeros(1, np.int16))
+signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # to register a lock may unblock SIGTERM
 store_validator()
 software()
 

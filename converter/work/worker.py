@@ -86,6 +86,8 @@ def _leave_family() -> None:
     # Ctrl-C reaches the run's process group; the run decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # As it is from the start, unless something unblocked it in the process this is forked from.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with suppress(OSError):
         os.setpgid(0, 0)
     if sys.platform == "linux":

@@ -141,8 +141,10 @@ def test_time_is_linear_in_rows() -> None:
         assert len(read_table(raw).rows) == count
         return time.process_time() - start
 
-    seconds(1000)
-    assert seconds(80_000) < 12 * max(seconds(20_000), 0.02)
+    def least(count: int) -> float:
+        return min(seconds(count) for _ in range(5))
+
+    assert least(80_000) < 12 * max(least(20_000), 0.02)
 
 
 def test_real_channels(real_dataset: Path) -> None:
