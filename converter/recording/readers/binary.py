@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
+from converter.recording.readers.claims import damaged
 
+MOST_HEADER_BYTES = 16 << 20  # thousands of channels, and comments of a month, take a few
 PIECE_BYTES = 1 << 18  # a piece and its transpose fit into the cache of one core
 WINDOW_BYTES = 16 << 20  # of a file that has channel after channel, read at a time
 # A transpose goes through the source in passes of as many frames as the first-level cache
@@ -69,6 +71,15 @@ class SampleFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def header_bytes(path: Path) -> bytes:
+    """All of a header that is a text file; CORRUPT_OR_TRUNCATED for more than one can have."""
+    with SampleFile(path) as file:
+        raw = file.bytes(0, MOST_HEADER_BYTES + 1)
+    if len(raw) > MOST_HEADER_BYTES:
+        raise damaged(path.name, f"has {file.size} bytes, more than any header")
+    return raw
 
 
 class Scratch:

@@ -25,6 +25,7 @@ from converter.recording.readers.binary import (
     SampleMatrix,
     VectorizedFile,
     check_bounds,
+    header_bytes,
 )
 from converter.recording.readers.brainvision_markers import joints
 from converter.recording.readers.channel_names import channel_by_label
@@ -32,7 +33,6 @@ from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
 from converter.recording.signal import Channel, SignalGroup, SourceFacts, distinct_labels
 
-MAX_HEADER_BYTES = 16 << 20  # thousands of channels and their comments take one
 # Recorder, Analyzer, V-Amp and other writers word the rest of the first line differently.
 _FIRST_LINE = re.compile(r"brain ?vision .*(header|data format)", re.I)
 _DTYPES = {"INT_16": "i2", "UINT_16": "u2", "INT_32": "i4", "IEEE_FLOAT_32": "f4"}
@@ -62,14 +62,8 @@ def read_sections(path: Path) -> dict[str, Section]:
 
     Text is UTF-8, else Windows-1252, else Latin-1, whatever the header's Codepage says.
     """
-    file = SampleFile(path)
-    try:
-        raw = file.bytes(0, MAX_HEADER_BYTES + 1)
-    finally:
-        file.close()
-    text = _text(raw)
-    lines = re.split(r"\r\n|\r|\n", text)
-    if len(raw) > MAX_HEADER_BYTES or not _FIRST_LINE.search(lines[0]):
+    lines = re.split(r"\r\n|\r|\n", _text(header_bytes(path)))
+    if not _FIRST_LINE.search(lines[0]):
         raise RecordingError(
             FailureCode.CORRUPT_OR_TRUNCATED,
             f"{path.name} does not begin with the first line of a BrainVision header.",

@@ -16,14 +16,13 @@ from pathlib import Path
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
-from converter.recording.readers.binary import MultiplexedFile, SampleFile
+from converter.recording.readers.binary import MultiplexedFile, SampleFile, header_bytes
 from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import same_stem
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
-_MAX_HEADER_BYTES = 16 << 20
 _MAX_LINES = 100_000  # of one list
 _COMPRESSED = "{2912E8D8-F5C8-4E25-A8E7-A1385967DA09}"
 _SAMPLE_BYTES = 4
@@ -106,13 +105,7 @@ def _companions(path: Path) -> tuple[Path, _Text]:
 
 
 def _read(path: Path) -> _Text:
-    file = SampleFile(path)
-    try:
-        raw = file.bytes(0, _MAX_HEADER_BYTES + 1)
-    finally:
-        file.close()
-    if len(raw) > _MAX_HEADER_BYTES:
-        raise damaged(path.name, f"has {file.size} bytes, more than any header")
+    raw = header_bytes(path)
     text = _Text()
     group: dict[str, str] = {}
     current: list[str] | None = None

@@ -14,7 +14,12 @@ from pathlib import Path
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
 from converter.recording.readers import spelling
-from converter.recording.readers.binary import MultiplexedFile, SampleFile, SampleMatrix
+from converter.recording.readers.binary import (
+    MultiplexedFile,
+    SampleFile,
+    SampleMatrix,
+    header_bytes,
+)
 from converter.recording.readers.channel_names import channel_by_label
 from converter.recording.readers.claims import check_channels, damaged
 from converter.recording.readers.companions import named_file, refuse_directories, same_stem
@@ -23,7 +28,6 @@ from converter.recording.readers.gaps import check_gaps
 from converter.recording.readers.matrix_source import MatrixSource
 from converter.recording.signal import Channel, SourceFacts, distinct_labels
 
-_MAX_HEADER_BYTES = 16 << 20  # comments of a month take a few
 _MAX_LINES = 100_000  # of one section
 _READ_SECTIONS = frozenset({"fileinfo", "channelmap", "sampletimes"})
 _DTYPES = {"0": "<i2", "7": "<i4"}
@@ -97,13 +101,7 @@ def _data_file(path: Path, reference: str) -> Path:
 
 def _read_sections(path: Path) -> dict[str, Section]:
     """The sections that tell of samples, by name, both and keys of [FileInfo] in lower case."""
-    file = SampleFile(path)
-    try:
-        raw = file.bytes(0, _MAX_HEADER_BYTES + 1)
-    finally:
-        file.close()
-    if len(raw) > _MAX_HEADER_BYTES:
-        raise damaged(path.name, f"has {file.size} bytes, more than any header")
+    raw = header_bytes(path)
     text = raw.decode("utf-8-sig", "replace") if _is_utf8(raw) else raw.decode("cp1252", "replace")
     sections: dict[str, dict[str, str]] = {}
     current: dict[str, str] | None = None
