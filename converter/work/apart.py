@@ -98,11 +98,16 @@ def _length(received: bytes) -> int | None:
     return int(_PREFIX.unpack(begins)[0]) if len(begins) == _PREFIX.size else None
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it is gone, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _work(function: Callable[[], bytes], writer: int, parent: int) -> NoReturn:
     status = 1
     try:
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() == parent:
             gc.freeze()  # nothing of the parent's is touched, or closes what it has open
             _let_go(keep=writer)

@@ -134,14 +134,12 @@ def _outcome(work: _Work) -> Outcome:
 
 def _excuse(error: Exception) -> Failed | Deferred:
     """What an error makes of the recording."""
-    detail = public_detail(error)
+    is_of_content = isinstance(error, MissingContent | DamagedContent | UnreachableContent)
+    detail = public_detail(str(error) if is_of_content else error)
     if isinstance(error, RecordingError):
         return Failed(error.code, detail)
     if isinstance(error, MissingContent):
-        message = public_detail(str(error))
-        return Deferred(PendingReason.NOT_ATTEMPTED, message, attempted=False)
-    if isinstance(error, DamagedContent | UnreachableContent):
-        return Deferred(PendingReason.INFRA_FAILURE, public_detail(str(error)))
+        return Deferred(PendingReason.NOT_ATTEMPTED, detail, attempted=False)
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, MemoryError) or number == errno.ENOMEM:
         return Deferred(PendingReason.MEMORY_BUDGET, detail)

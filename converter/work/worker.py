@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,15 +11,13 @@ from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
 from typing import Protocol, TypeVar
 
-from .apart import DiedApart
+from .apart import DiedApart, die_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # What a worker tells the pool, beside its result and the process that takes the memory.
 WANTS_CORE, GIVES_CORE_BACK = "wants a core", "gives its core back"
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Turn(Protocol):
@@ -90,9 +86,8 @@ def _leave_family() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with suppress(OSError):
         os.setpgid(0, 0)
-    if sys.platform == "linux":
-        # Native code that holds the interpreter lock would hold up the thread below.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Native code that holds the interpreter lock would hold up the thread below.
+    die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
