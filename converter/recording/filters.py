@@ -8,6 +8,7 @@ input k * down / up.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +26,7 @@ MAX_TABULATED = 1 << 16
 PHASES = 4096
 
 
-class Filter:
+class Filter(ABC):
     """What the two kinds share; `half` is the longest reach in units of 1 / up input samples."""
 
     def __init__(self, ratio: Fraction) -> None:
@@ -38,9 +39,9 @@ class Filter:
         stop = (last * self.down + self.half) // self.up + 1
         return start, stop
 
+    @abstractmethod
     def weights(self, first: int, n: int) -> Float64:
         """Weights (window of inputs, n) of the `n` outputs from `first` on."""
-        raise NotImplementedError
 
 
 class TabulatedFilter(Filter):
