@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.local import LocalRecording
-from converter.recording.readers import open_recording
-from converter.recording.signal import SignalSource
+from tests.readers.opening import failure, opened
 
 Group = tuple[str, str, list[str]]  # suffix of its lists, unit, labels
 GROUPS: list[Group] = [("", "uV", ["Fp1", "Cz"]), ("_OTHERS", "mV", ["VEO", "Aux", "Trigger"])]
@@ -80,17 +78,6 @@ def written(
     else:
         file.with_name(f"{file.name}.dpa").write_text(text + names(groups))
     return file
-
-
-def opened(file: Path) -> SignalSource:
-    return open_recording(LocalRecording(f"sub-01/eeg/{file.name}", "eeg", file))
-
-
-def failure(file: Path) -> RecordingError:
-    with pytest.raises(RecordingError) as caught:
-        opened(file)
-    assert str(file.parent) not in caught.value.message
-    return caught.value
 
 
 def numbers(n_channels: int = 5, n_samples: int = 100) -> NDArray[Any]:

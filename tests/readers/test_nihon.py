@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.local import LocalRecording
-from converter.recording.readers import open_recording
-from converter.recording.signal import SignalSource
+from tests.readers.opening import failure, opened
 
 SIGNATURE = b"EEG-1100C V01.00"
 CODES = (0, 17, 42, 76)  # FP1, CZ, DC01, Mark1
@@ -90,18 +88,6 @@ def written(folder: Path, *controls: list[Block], labels: str | None = LABELS) -
     patient[0x60:0x68] = b"Jane Doe"
     file.with_suffix(".PNT").write_bytes(patient)
     return file
-
-
-def opened(file: Path) -> SignalSource:
-    return open_recording(LocalRecording(f"sub-01/ieeg/{file.name}", "ieeg", file))
-
-
-def failure(file: Path) -> RecordingError:
-    with pytest.raises(RecordingError) as caught:
-        opened(file)
-    assert str(file.parent) not in caught.value.message
-    assert "Jane" not in caught.value.message
-    return caught.value
 
 
 def numbers(n_samples: int, seed: int = 6) -> NDArray[Any]:

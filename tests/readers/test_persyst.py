@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.local import LocalRecording
-from converter.recording.readers import open_recording
-from converter.recording.signal import SignalSource
+from tests.readers.opening import failure, opened
 
 PATIENT = """[Patient]
 First=Jane
@@ -64,18 +62,6 @@ def written(
     file.write_bytes(text.encode(encoding))
     file.with_suffix(".dat").write_bytes(header + np.ascontiguousarray(samples.T).tobytes())
     return file
-
-
-def opened(file: Path) -> SignalSource:
-    return open_recording(LocalRecording(f"sub-01/ieeg/{file.name}", "ieeg", file))
-
-
-def failure(file: Path) -> RecordingError:
-    with pytest.raises(RecordingError) as caught:
-        opened(file)
-    assert str(file.parent) not in caught.value.message
-    assert "Jane" not in caught.value.message
-    return caught.value
 
 
 def numbers(dtype: str, n_samples: int = 100) -> NDArray[Any]:
