@@ -47,14 +47,13 @@ class Inspection:
     """All that is known of a recording before its samples are read.
 
     `groups` are the indices of the source's groups that have samples; `plan` covers their
-    channels in that order. `unreadable` tells that a channels.tsv applies but can't be read.
+    channels in that order.
     """
 
     recording: LocalRecording
     source: SignalSource
     groups: Sequence[int]
     plan: ChannelPlan
-    unreadable: bool
     frequency: float | None
     events: Events | None
     events_metadata: Mapping[str, Any]
@@ -130,7 +129,6 @@ def _inspect(recording: LocalRecording, source: SignalSource, warnings: list[str
         source=source,
         groups=groups,
         plan=plan,
-        unreadable=sidecars.channels is not None and table is None,
         frequency=power_line_frequency(metadata.values),
         events=_parsed(sidecars.events, parse_events, warnings),
         events_metadata=of_events.values,

@@ -40,11 +40,6 @@ class Geometry:
         chunks = -(-n_samples // chunk)
         return cls(n_samples, chunk, chunk * min(CHUNKS_PER_SHARD, chunks))
 
-    @property
-    def n_chunks(self) -> int:
-        """Chunks that the samples fill, the last one perhaps in part."""
-        return -(-self.n_samples // self.chunk)
-
 
 def group_names(modality: str, natives: Sequence[Fraction]) -> list[str]:
     """`eeg_250hz`, and `eeg_250hz_from500` for a second native rate that is served alike."""

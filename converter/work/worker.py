@@ -31,21 +31,6 @@ class Turn(Protocol):
         """Tell that a process that this one started takes the memory, while the core is held."""
 
 
-class FreeTurn:
-    """A turn where nobody else waits, as for a task that has its machine to itself."""
-
-    def __init__(self, threads: int = 1) -> None:
-        self._threads = threads
-
-    @contextmanager
-    def core(self) -> Iterator[int]:
-        """Hold the core at once."""
-        yield self._threads
-
-    def hand_over(self, pid: int) -> None:
-        """Nobody counts."""
-
-
 class PoolTurn:
     """A turn that the pool gives, by way of the worker's pipe."""
 

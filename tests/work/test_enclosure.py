@@ -13,7 +13,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,27 @@ from converter.work.apart import DiedApart, run_apart
 from converter.work.outcome import Converted, Deferred, Result
 from converter.work.pool import Demand, WorkerDied, WorkerPool
 from converter.work.task import CONVERSION, Task, run_task
-from converter.work.worker import FreeTurn, Turn
+from converter.work.worker import Turn
 
 from ..fixture_outcomes import FIXTURE_DATASET
 
 SECRET = "the secret of this machine"
 enclosing = pytest.mark.skipif(not enclosure.is_possible(), reason="this kernel has no Landlock")
+
+
+class FreeTurn:
+    """A turn where nobody else waits, as for a task that has its machine to itself."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+
+    @contextmanager
+    def core(self) -> Iterator[int]:
+        """Hold the core at once."""
+        yield self._threads
+
+    def hand_over(self, pid: int) -> None:
+        """Nobody counts."""
 
 
 def apart(function: Callable[[], Any]) -> Any:
