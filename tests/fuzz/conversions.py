@@ -23,7 +23,7 @@ from converter.recording.local import LocalRecording, LocalSidecars
 from converter.recording.readers import format_of
 from converter.work.apart import DiedApart, run_apart
 from converter.work.enclosure import enclose, is_possible
-from converter.work.limits import confined
+from converter.work.limits import confined, peak_memory
 from converter.work.spool import write_spool
 
 from .seeds import Seed
@@ -90,14 +90,15 @@ def _convert_all(mutants: Iterable[Mutant], scratch: Path) -> bytes:
         (scratch / name).mkdir(exist_ok=True)
     if is_possible():
         enclose(folders, scratch / "store", scratch / "scratch")
+    most = peak_memory() + MEMORY
     for mutant in mutants:
-        for outcome in _outcomes(mutant, scratch):
+        for outcome in _outcomes(mutant, scratch, most):
             os.write(journal, json.dumps([mutant.name, outcome]).encode() + b"\n")
     return b""
 
 
-def _outcomes(mutant: Mutant, scratch: Path) -> Iterator[str | None]:
-    """None at the beginning, then what came of it."""
+def _outcomes(mutant: Mutant, scratch: Path, most: int) -> Iterator[str | None]:
+    """None at the beginning, then what came of it; `most` bytes are its process's to hold."""
     yield None
     store = scratch / "store" / "store.zarr"
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -110,6 +111,8 @@ def _outcomes(mutant: Mutant, scratch: Path) -> Iterator[str | None]:
             outcome = f"left in scratch: {left}"
         if any(SECRET in file.read_bytes() for file in files):
             outcome = "published a secret"
+        if peak_memory() > most:
+            outcome = "too much memory"
     except TooLong:
         outcome = "too long"
     except BaseException as error:
