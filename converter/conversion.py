@@ -38,8 +38,9 @@ from .work.pool import (
     WorkerPool,
 )
 from .work.scratch import scratch_folder
+from .work.spares import Spares
 from .work.stop import Stop
-from .work.task import CONVERSION, WARM, Task, run_task
+from .work.task import CONVERSION, WARM, Task, run_task, spare_workers
 
 _JSON_LIMIT: Final = 1 << 16  # bytes of a sidecar that is read to estimate needs
 
@@ -164,6 +165,12 @@ class _Engine:
         if self.cluster is not None:
             yield from self.cluster.run(tasks, preload, self.watch)
             return
+        with spare_workers() as spares:
+            yield from self._run_here(tasks, preload, spares)
+
+    def _run_here(
+        self, tasks: Sequence[Task], preload: Sequence[str], spares: Spares
+    ) -> Iterator[tuple[Task, Result | Unfinished]]:
         jobs = self.settings.jobs or usable_cpus()
         pool: WorkerPool[Task, Result] = WorkerPool(
             run_task,
@@ -174,6 +181,7 @@ class _Engine:
             budget=self.budget,
             stop=self.stop,
             watch=self.watch,
+            spares=spares,
         )
         kills = oom_kills()
         for task, result in pool.run(tasks):

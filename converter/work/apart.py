@@ -75,7 +75,7 @@ def _received(pipe: BinaryIO, child: int) -> bytes | None:
     """What a child sends, None when it ends without; others may hold the pipe's other end."""
     ended = os.pidfd_open(child)
     try:
-        received = b""
+        received = bytearray()
         while (length := _length(received)) is None or len(received) < _PREFIX.size + length:
             ready = connection.wait([pipe.fileno(), ended])
             if pipe.fileno() not in ready:
@@ -87,12 +87,12 @@ def _received(pipe: BinaryIO, child: int) -> bytes | None:
             if len(received) > _MOST:
                 os.kill(child, signal.SIGKILL)
                 return None
-        return received[_PREFIX.size :]
+        return bytes(received[_PREFIX.size :])
     finally:
         os.close(ended)
 
 
-def _length(received: bytes) -> int | None:
+def _length(received: bytearray) -> int | None:
     """Of a message that begins like this."""
     begins = received[: _PREFIX.size]
     return int(_PREFIX.unpack(begins)[0]) if len(begins) == _PREFIX.size else None

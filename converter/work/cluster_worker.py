@@ -22,7 +22,7 @@ from .outcome import Result
 from .pool import Census, NoScratch, Stopped, Unfinished, WorkerDied, WorkerPool
 from .scratch import scratch_folder
 from .stop import Stop
-from .task import Task, run_task
+from .task import Task, run_task, spare_workers
 
 
 class Keeper(WorkerPlugin):
@@ -42,6 +42,7 @@ class Keeper(WorkerPlugin):
         self._worker = worker
         self._lock = threading.Lock()
         self._stops: dict[Any, Stop] = {}
+        self._spares = spare_workers()
         self._is_closing = False
         # A nanny starts its worker as a daemon, which may start no processes.
         vars(process.current_process())["_config"]["daemon"] = False
@@ -69,6 +70,7 @@ class Keeper(WorkerPlugin):
             self._is_lost = worker.status.name != "running"
             for stop in self._stops.values():
                 stop.request()
+        self._spares.close()
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
         """End a task that the scheduler takes away, as when the run's own process is gone."""
@@ -108,6 +110,7 @@ class Keeper(WorkerPlugin):
                     budget=MachineBudget(folder),
                     stop=stop,
                     watch=_Phases(self._worker, self.name, key),
+                    spares=self._spares,
                 )
                 [(_, result)] = pool.run([replace(task, folder=folder / "task")])
         except OSError as error:

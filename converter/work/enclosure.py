@@ -50,7 +50,7 @@ def enclose(readable: Iterable[Path], store: Path, scratch: Path) -> None:
     grants += [(store, landlock.WRITE), (scratch, landlock.LINK)]
     landlock.restrict(grants)
     with suppress(OSError):  # TCP is Landlock's anyway
-        seccomp.forbid_sockets()
+        seccomp.forbid_sockets_and_children()
 
 
 @cache

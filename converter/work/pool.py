@@ -1,9 +1,8 @@
-"""Worker processes on this machine, one recording each.
+"""Worker processes on this machine, one recording at a time each.
 
-A process a recording means that a crash, a leak or a kill costs that recording only, and the
-memory of one conversion is back before the next. A worker fetches, waits for a core, computes,
-gives the core back and uploads: a few more workers than cores keep the cores busy while others
-wait for the network.
+A crash, a leak or a kill costs the recording of that process only. A worker fetches, waits for a
+core, computes, gives the core back and uploads: a few more workers than cores keep the cores busy
+while others wait for the network.
 """
 
 from __future__ import annotations
@@ -18,21 +17,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Final, Generic, Protocol, TypeVar
 
-from .fork_server import STATUS_LOST, start_process
+from .fork_server import STATUS_LOST
+from .spares import Spares, WorkerProcess
 from .stop import Stop
-from .worker import GIVES_CORE_BACK, WANTS_CORE, Turn, kill_group, work_in_process
+from .worker import GIVES_CORE_BACK, WANTS_CORE, Turn
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # Seconds that a stopped run gives to workers that compute or upload.
 GRACE: Final = 8.0
-
-# Seconds for a process that has given its result to end.
-_FAREWELL: Final = 5.0
 
 # Starts of one task, when the server that forks the workers dies beside it.
 _STARTS: Final = 3
@@ -122,8 +118,7 @@ class Census:
 class _Worker(Generic[T]):
     task: T
     demand: Demand
-    process: BaseProcess
-    pipe: Connection
+    process: WorkerProcess
     starts: int
     deadline: float
     phase: _Phase = _Phase.FETCHING
@@ -134,12 +129,7 @@ class _Worker(Generic[T]):
     @property
     def reservation(self) -> tuple[int, int]:
         """The process that takes memory, and how much it may."""
-        return self.memory_pid or self.pid, self.demand.memory
-
-    @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
+        return self.memory_pid or self.process.pid, self.demand.memory
 
     def enter(self, phase: _Phase, threads: int = 0) -> None:
         self.phase, self.threads = phase, threads
@@ -154,7 +144,8 @@ class WorkerPool(Generic[T, R]):
     `work` is a module-level function; tasks and results are picklable. `ahead` more workers
     may fetch and upload. `preload` names the modules that all workers find imported. `demand`
     tells what a task needs, `budget` what there is; `stop` ends a run early. `watch`
-    is told where the tasks are, whenever that may have changed.
+    is told where the tasks are, whenever that may have changed. With `spares` a worker does one
+    task after the other, as long as it gives results; without, each task has one of its own.
     """
 
     def __init__(
@@ -168,12 +159,13 @@ class WorkerPool(Generic[T, R]):
         budget: Budget | None = None,
         stop: Stop | None = None,
         watch: Callable[[Census], None] = lambda _: None,
+        spares: Spares | None = None,
     ) -> None:
         self._work, self._jobs, self._ahead = work, jobs, ahead
         self._preload, self._demand = preload, demand
         self._budget = budget or NoLimit()
         self._stop, self._is_stopping = stop, False
-        self._watch = watch
+        self._watch, self._spares = watch, spares
         self._waiting: deque[tuple[T, int]] = deque()
         self._workers: list[_Worker[T]] = []
         self._ended: list[tuple[T, R | Unfinished]] = []
@@ -237,12 +229,16 @@ class WorkerPool(Generic[T, R]):
 
     def _start(self, task: T, demand: Demand, starts: int) -> None:
         try:
-            process, pipe = start_process(work_in_process, (self._work, task), self._preload)
+            process = self._spares.take() if self._spares is not None else None
+            if process is None:
+                process = WorkerProcess.start(self._work, self._preload)
         except OSError as error:
             self._ended.append((task, WorkerDied(f"no worker could be started: {error.strerror}")))
             return
         deadline = time.monotonic() + demand.seconds
-        self._workers.append(_Worker(task, demand, process, pipe, starts + 1, deadline))
+        self._workers.append(_Worker(task, demand, process, starts + 1, deadline))
+        with suppress(OSError):  # its death is heard of
+            process.pipe.send(task)
 
     def _give_cores(self) -> None:
         """Let waiting workers compute, the first to wait first, when cores and memory are free."""
@@ -261,7 +257,7 @@ class WorkerPool(Generic[T, R]):
             others = len(self._workers) - len(busy) + len(self._waiting)
             worker.enter(_Phase.COMPUTING, max(1, free_cores // others))
             with suppress(OSError):
-                worker.pipe.send(worker.threads)
+                worker.process.pipe.send(worker.threads)
 
     def _be_patient(self, worker: _Worker[T], free: int, *, is_alone: bool) -> None:
         """Wait for memory while others compute, and some time when others outside hold it."""
@@ -275,12 +271,12 @@ class WorkerPool(Generic[T, R]):
         """Wait for messages, deaths, a stop and time limits; act on what comes first."""
         sources: list[Connection | int] = []
         for worker in self._workers:
-            sources += [worker.pipe, worker.process.sentinel]
+            sources += worker.process.sources()
         if self._stop is not None and not self._is_stopping:
             sources.append(self._stop.fileno())
         ready = set(connection.wait(sources, self._patience()))
         for worker in list(self._workers):
-            if worker.pipe in ready or worker.process.sentinel in ready:
+            if not ready.isdisjoint(worker.process.sources()):
                 self._hear(worker)
             elif time.monotonic() >= worker.deadline and worker.verdict is None:
                 self._kill(worker, self._lateness(worker))
@@ -302,12 +298,14 @@ class WorkerPool(Generic[T, R]):
     def _hear(self, worker: _Worker[T]) -> None:
         """Take a worker's message, or its death."""
         try:
-            message = worker.pipe.recv() if worker.pipe.poll() else None
+            pipe = worker.process.pipe
+            message = pipe.recv() if pipe.poll() else None
         except (EOFError, OSError):
             message = None
         if isinstance(message, tuple):
-            worker.process.join(_FAREWELL)
-            self._bury(worker, message[0])
+            self._workers.remove(worker)
+            self._ended.append((worker.task, message[0]))
+            self._let_go(worker)
         elif isinstance(message, int):
             worker.memory_pid = message
         elif message == WANTS_CORE:
@@ -324,36 +322,31 @@ class WorkerPool(Generic[T, R]):
 
     def _mourn(self, worker: _Worker[T]) -> None:
         """A worker is gone without a result: say so, or start its task again."""
-        kill_group(worker.pid)
-        worker.process.join()
-        status = worker.process.exitcode
+        self._workers.remove(worker)
+        status = worker.process.remove()
         if status == STATUS_LOST and worker.verdict is None and worker.starts < _STARTS:
             # The server died, not the worker of itself: its task is merely beside that.
             self._waiting.appendleft((worker.task, worker.starts))
-            self._forget(worker)
-            return
-        self._bury(worker, worker.verdict or WorkerDied(_death(status)))
+        else:
+            self._ended.append((worker.task, worker.verdict or WorkerDied(_death(status))))
 
-    def _bury(self, worker: _Worker[T], result: R | Unfinished) -> None:
-        kill_group(worker.pid)
-        self._ended.append((worker.task, result))
-        self._forget(worker)
-
-    def _forget(self, worker: _Worker[T]) -> None:
-        self._workers.remove(worker)
-        worker.pipe.close()
-        worker.process.join()
-        worker.process.close()
+    def _let_go(self, worker: _Worker[T]) -> None:
+        """Of a worker that gave its result."""
+        if self._spares is None or worker.verdict is not None:
+            worker.process.dismiss()
+        else:
+            self._spares.put(worker.process)
 
     def _kill(self, worker: _Worker[T], why: Unfinished) -> None:
         worker.verdict = why
-        kill_group(worker.pid)
+        worker.process.kill()
 
     def _kill_all(self) -> None:
         for worker in self._workers:
-            kill_group(worker.pid)
-        for worker in list(self._workers):
-            self._forget(worker)
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.remove()
+        self._workers.clear()
         self._waiting.clear()
 
 

@@ -35,6 +35,7 @@ from .limits import confined, peak_memory
 from .need import MOST_THREADS
 from .outcome import Converted, Deferred, Effort, Failed, Outcome, Result
 from .pool import Demand
+from .spares import Spares
 from .worker import Turn
 
 # What a conversion imports; the process that only hands out tasks needs none of it.
@@ -60,6 +61,14 @@ class Task:
     destination: Destination
     folder: Path
     demand: Demand
+
+
+def spare_workers() -> Spares:
+    """Spares for `run_task`: none are kept where a conversion happens in the worker itself."""
+    spares = Spares()
+    if not enclosure.is_possible():
+        spares.close()
+    return spares
 
 
 @dataclass(slots=True)

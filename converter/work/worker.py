@@ -1,4 +1,4 @@
-"""The inside of a worker process: one task, its turn on a core, and an end with its family."""
+"""The inside of a worker process: its tasks, a turn on a core for each, an end with its family."""
 
 from __future__ import annotations
 
@@ -52,14 +52,23 @@ class PoolTurn:
         self._pipe.send(pid)
 
 
-def work_in_process(work: Callable[[T, Turn], R], task: T, pipe: Connection) -> None:
-    """Run one task and send its result as a tuple of one; the main function of a worker."""
+def work_in_process(work: Callable[[T, Turn], R], pipe: Connection) -> None:
+    """Run tasks as they come until the pipe is closed; the main function of a worker.
+
+    Each is answered by a tuple of one, its result.
+    """
     _leave_family()
-    try:
-        result = work(task, PoolTurn(pipe))
-    except DiedApart as death:
-        death.repeat()
-    pipe.send((result,))
+    while True:
+        try:
+            task = pipe.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            result = work(task, PoolTurn(pipe))
+        except DiedApart as death:
+            death.repeat()
+        pipe.send((result,))
+        del task, result  # which may be large, while the next is waited for
 
 
 def _leave_family() -> None:

@@ -163,6 +163,28 @@ def test_no_connection_is_made_taken_or_left_open(
 
 
 @enclosing
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="calls by their numbers there")
+def test_no_process_is_left_behind(places: Path) -> None:
+    """A thread may be started: what a conversion needs says so."""
+
+    def call(number: int, flags: int = 0) -> None:
+        if landlock._checked(landlock._call(number, flags, *[0] * 4)) == 0:
+            os._exit(0)  # of the child that there should not be
+
+    without_a_thread = signal.SIGCHLD | 0x4000  # CLONE_VFORK
+    attempts: dict[str, Callable[[], object]] = {
+        "fork": lambda: os.fork() or os._exit(0),
+        "spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+        "the call fork": lambda: call(57),
+        "the call clone": lambda: call(56, without_a_thread),
+        "the call clone3": lambda: call(435),
+    }
+    errors = enclosed(places, attempts)
+    assert errors.pop("the call clone3") == "OSError"  # ENOSYS
+    assert errors == dict.fromkeys(errors, "PermissionError")
+
+
+@enclosing
 def test_what_a_conversion_needs_is_there(places: Path) -> None:
     scratch = places / "scratch"
 
