@@ -23,6 +23,7 @@ from converter.work.pool import (
     WorkerDied,
     WorkerPool,
 )
+from converter.work.spares import Spares
 from converter.work.stop import Stop
 from converter.work.worker import Turn
 
@@ -198,6 +199,47 @@ def test_a_stop_begins_nothing_new_and_lets_the_running_finish() -> None:
     assert first == ("0", "0")
     assert len(rest) == 49
     assert sum(isinstance(result, Stopped) for _, result in rest) >= 47
+
+
+def whose(task: str, turn: Turn) -> int:
+    """The process that has the task; "die" ends it."""
+    with turn.core():
+        if task == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def test_spare_workers_do_one_task_after_the_other_until_one_dies() -> None:
+    with Spares() as spares:
+        pool: WorkerPool[str, int] = WorkerPool(whose, 1, spares=spares)
+        first = [result for _, result in pool.run(["a", "b", "die", "c"])]
+        second = [result for _, result in pool.run(["d"])]
+    before, also, death, after = first
+    assert before == also != after
+    assert isinstance(death, WorkerDied)
+    assert second == [after]
+    assert not any(is_alive(pid) for pid in (before, after))  # type: ignore[arg-type]
+
+
+def test_a_spare_worker_that_died_costs_nobody_an_attempt() -> None:
+    with Spares() as spares:
+        pool: WorkerPool[str, int] = WorkerPool(whose, 1, spares=spares)
+        [(_, dead)] = pool.run(["a"])
+        assert isinstance(dead, int)
+        os.kill(dead, signal.SIGKILL)
+        until(lambda: not is_alive(dead))
+        [(_, other)] = pool.run(["b"])
+    assert isinstance(other, int)
+    assert other != dead
+
+
+def test_without_spares_each_task_has_a_worker_of_its_own() -> None:
+    closed = Spares()
+    closed.close()
+    for spares in (None, closed):
+        pool: WorkerPool[str, int] = WorkerPool(whose, 1, spares=spares)
+        [(_, first), (_, second)] = pool.run(["a", "b"])
+        assert first != second
 
 
 class Tight:
