@@ -1,13 +1,11 @@
-"""A channel group at its served rate, in scratch, with what is known of it once it is there."""
+"""A channel group at its served rate, with what is known of it once all of it is there."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +18,7 @@ from .rates import Geometry
 from .resample import NearestSample, Resampler
 from .sidecars.channels import PlannedChannel
 from .signal import SignalSource
+from .waiting import WaitingSignal
 
 # Samples of all channels in one block: 2 MB of float32, about a core's second-level cache.
 BLOCK_VALUES = 1 << 19
@@ -40,7 +39,8 @@ class ServedSignal:
     """The signal at its served rate, as samples relative to the baseline.
 
     `discrete` marks channels of codes, which are never filtered. `fill` reads the source,
-    once; then `chunks` gives the samples, once. In between they wait in a file in `folder`.
+    once; then `chunks` gives the samples, once. In between they wait, long ones in a file in
+    `folder`.
     """
 
     def __init__(
@@ -63,13 +63,14 @@ class ServedSignal:
         self._constant = baseline.constant / baseline.gain  # in relative units
         self._limits = Range(len(channels))
         self._looks: list[Look] = []
-        self._scratch = TemporaryFile(dir=folder)
+        n_values = len(channels) * geometry.n_samples
+        self._waiting = WaitingSignal(len(channels), n_values, folder)
 
     def __enter__(self) -> ServedSignal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._scratch.close()
+        self._waiting.close()
 
     @property
     def nonfinite(self) -> NDArray[np.int64]:
@@ -91,7 +92,7 @@ class ServedSignal:
     def fill(self, workers: Workers) -> None:
         """Read the source, and bring it to its served rate piece by piece."""
         for samples, limits, seen in workers.in_order(self._served, self._windows()):
-            self._scratch.write(np.ascontiguousarray(samples).data)
+            self._waiting.put(samples)
             self._limits.join(limits)
             self._looks += seen
 
@@ -99,7 +100,7 @@ class ServedSignal:
         """The samples again, chunk by chunk, each in parts that follow one another."""
         parts: list[Float32] = []
         missing = self._geometry.chunk
-        for piece in self._read_back():
+        for piece in self._waiting.take():
             while piece.shape[1]:
                 parts.append(piece[:, :missing])
                 piece = piece[:, missing:]
@@ -109,12 +110,6 @@ class ServedSignal:
                     parts, missing = [], self._geometry.chunk
         if parts:
             yield parts
-
-    def _read_back(self) -> Iterator[Float32]:
-        self._scratch.seek(0)
-        for first, last in self._pieces():
-            shape = (len(self.discrete), last - first)
-            yield np.frombuffer(self._scratch.read(4 * math.prod(shape)), np.float32).reshape(shape)
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
         """Bounds of the pieces: whole products, made of about BLOCK_VALUES native samples."""

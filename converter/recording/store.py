@@ -1,9 +1,9 @@
-"""A signal becomes a channel group of a store: one pass over the source, then one over scratch.
+"""A signal becomes a channel group of a store: one pass over the source, then one over that.
 
 First pass: blocks of the source are freed of their offset, resampled, and kept as float32 at
-the served rate in scratch, with each channel's range. Second pass: some chunks at a time,
+the served rate, with each channel's range. Second pass: some chunks at a time,
 quantised, compressed, appended to a shard and folded into the views. Memory is a few blocks
-however long the recording is; scratch is the served signal.
+however long the recording is; a long one's served signal waits in scratch.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _MB = 1 << 20
 MOST_THREADS: Final = 8
 """What a conversion is given beyond these has no memory in its need."""
 
-# Blocks, buffers, and code that is imported on the way: 10 to 45 MB with one thread, and 25 MB for
-# each thread more, so that 256 channels take 275 MB with eight.
+# Blocks, buffers, up to 32 MB of served signal, and code that is imported on the way: 10 to 75 MB
+# with one thread, and 25 MB for each thread more, so that 256 channels take 275 MB with eight.
 _BASE = 300 * _MB
 _LEAST_BASE = 64 * _MB
 # Chunks of 4 s, their quantised and compressed copies and one of each view level: 55 kB a channel

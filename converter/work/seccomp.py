@@ -1,8 +1,9 @@
 """Linux's seccomp: a process gives up system calls for good, for itself and what it starts.
 
 Landlock leaves UDP and the sockets of this machine's services alone; without the call that makes
-a socket there is neither. A process that can start no other leaves none behind. Source: Linux, "Seccomp BPF" (Documentation/userspace-api/
-seccomp_filter.rst), <linux/seccomp.h>, <linux/filter.h> and <linux/audit.h>.
+a socket there is neither. A process that can start no other leaves none behind. Source: Linux,
+"Seccomp BPF" (Documentation/userspace-api/seccomp_filter.rst), <linux/seccomp.h>,
+<linux/filter.h> and <linux/audit.h>.
 """
 
 from __future__ import annotations

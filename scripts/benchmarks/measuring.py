@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 ONE_THREAD = dict.fromkeys(
@@ -74,13 +75,18 @@ class Measurement:
 
 
 class Bench:
-    """A process that has imported `modules` and runs one job at a time, each in a fork."""
+    """A process that has imported `modules` and runs one job at a time, each in a fork.
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    `environment` has variables of that process beside those that keep libraries to one thread.
+    """
+
+    def __init__(
+        self, modules: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._here, there = spawn.Pipe()
         self._process: BaseProcess = spawn.Process(target=_serve, args=(there, list(modules)))
-        with _environment(ONE_THREAD):
+        with _environment({**ONE_THREAD, **environment}):
             self._process.start()
         there.close()
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
+from converter.work.fork_server import OF_WORKERS
+
 from .batch import SHAPE, Batch, Side
 from .conversions import OURS
 from .dask_workers import DaskWorkers
@@ -42,7 +44,8 @@ def measure_pool(options: Options) -> Part:
         return part
     batch = Batch(options.folder, QUICK_COUNT if options.quick else COUNT)
     with ExitStack() as stack:
-        commands, ours = (stack.enter_context(Bench(modules)) for modules in ((), OURS))
+        commands = stack.enter_context(Bench(()))
+        ours = stack.enter_context(Bench(OURS, OF_WORKERS))
         pool = _Pool(batch, commands, ours, options, part)
         try:
             if has_processes:

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from converter.work.fork_server import OF_WORKERS
+
 from .conversions import OURS, PEER, Conversion, Limit, PeerConversion
 from .measuring import Bench, Job, JobFailed, Measurement, in_turn, median
 from .recordings import Shape, SourceFormat, make_recording, source_formats
@@ -66,7 +68,8 @@ def measure_signal(options: Options) -> Part:
         return part
     results: list[Result] = []
     with ExitStack() as stack:
-        ours, peer = (stack.enter_context(Bench(modules)) for modules in (OURS, PEER))
+        ours = stack.enter_context(Bench(OURS, OF_WORKERS))
+        peer = stack.enter_context(Bench(PEER))
         benches = {ONE: ours, TWO: ours, LIMIT: ours, PEERS: peer}
         for case in wanted:
             options.say(f"signal: {case.name}, {case.shape}")

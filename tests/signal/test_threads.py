@@ -1,4 +1,7 @@
-"""One recording on several threads: the same bytes, the same errors, nothing left behind."""
+"""One recording on several threads: the same bytes, the same errors, nothing left behind.
+
+Whether its signal waits in memory or in a file changes as little.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording import served
+from converter.recording import served, waiting
 from converter.recording.attributes import StoreContext
 from converter.recording.convert import convert_recording
 from converter.recording.local import LocalRecording
@@ -42,15 +45,16 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def check_same_bytes(root: Path, name: str, tmp_path: Path) -> None:
+def check_same_bytes(root: Path, name: str, tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     modality = name.split("/")[-2]
     recording = LocalRecording(name, modality, root / name)
     stores = []
-    for threads in (1, 2, 4):
-        store = tmp_path / str(threads)
+    for in_memory, threads in ((waiting.IN_MEMORY, 1), (waiting.IN_MEMORY, 2), (0, 1), (0, 4)):
+        patch.setattr(waiting, "IN_MEMORY", in_memory)
+        store = tmp_path / str(len(stores))
         convert_recording(recording, "a.zarr", store, tmp_path, CONTEXT, threads)
         stores.append(content(store))
-    assert stores[0] == stores[1] == stores[2]
+    assert all(store == stores[0] for store in stores)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -58,12 +62,14 @@ def test_a_made_recording_on_any_threads(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served, "BLOCK_VALUES", 4000)  # many pieces of a short recording
-    check_same_bytes(FIXTURES, name, tmp_path)
+    check_same_bytes(FIXTURES, name, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_real_recording_on_any_threads(tmp_path: Path, real_dataset: Path, name: str) -> None:
-    check_same_bytes(real_dataset, name, tmp_path)
+def test_a_real_recording_on_any_threads(
+    tmp_path: Path, real_dataset: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_same_bytes(real_dataset, name, tmp_path, monkeypatch)
 
 
 class Noise:
