@@ -1,6 +1,6 @@
 """The same tasks on a Dask cluster, through `distributed`.
 
-A Dask worker runs each task in a process of its own, as the local pool does: a crash costs the
+A Dask worker runs its tasks in processes apart, as the local pool does: a crash costs the
 recording and no worker, and a worker that is lost costs nothing, as its tasks go to others.
 Workers fetch and upload by themselves. The repository, and a folder destination, must be visible
 to all of them under the same path.

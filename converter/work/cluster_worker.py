@@ -1,4 +1,4 @@
-"""What happens on a Dask worker: each task has a process, which ends with the run or the worker."""
+"""What happens on a Dask worker: tasks have processes, which end with the run or the worker."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -56,6 +57,11 @@ def fork() -> None:
             time.sleep(600)
 
 
+def thread() -> None:
+    """Leave a thread behind, which would hold its process up."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+
 FAULTS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segv": lambda: os.kill(os.getpid(), signal.SIGSEGV),
@@ -67,6 +73,7 @@ FAULTS = {
     "balloon": balloon,
     "full": full,
     "fork": fork,
+    "thread": thread,
 }
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from converter.work import enclosure
+
 from . import saboteur
 from .history import DATASET_ID, History, check_invariant, edf, index_at, written
 from .test_stopping import nothing_is_left
@@ -19,6 +21,8 @@ EXPECTED = {
     **dict.fromkeys(("kill", "segv", "bus", "exit", "hang", "raise"), ("infra_failure", 1)),
     "balloon": ("memory_budget", 1),
     "full": ("not_attempted", 0),
+    # An enclosed process starts no other; else the child ends with its worker.
+    **({"fork": ("infra_failure", 1)} if enclosure.is_possible() else {}),
 }
 RARE = {"hang": 2, "balloon": 5, "thirst": 5}  # they take long, or are tried once more
 
