@@ -6,15 +6,19 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import commit_all, git
+from .conftest import commit_all
 from .end_to_end.history import check_invariant, edf, index_at
+from .servers.annex import AnnexDataset
 from .servers.slurm import Slurm, why_not
+from .storage.web_server import web_server, whole
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,7 +61,7 @@ def convert_list(
     script = str(SCRIPTS / "convert_list.sbatch")
     slurm.call(
         *(*command, "--output=log/%A_%a.out", *options, script, str(datasets)),
-        *("--dest", str(folder / "serving")),
+        *("--dest", str(folder / "serving"), "--trust-host", "127.0.0.1"),
         check=False,  # its status is that of the worst
         cwd=folder,
     )
@@ -75,34 +79,54 @@ def test_a_job_array_brings_a_list_up_to_date(slurm: Slurm, datasets: Path, tmp_
         check_invariant(tmp_path / "serving" / name / "zarr")
 
 
-def test_a_wall_time_leaves_the_rest_to_the_next_run(slurm: Slurm, tmp_path: Path) -> None:
-    count = repeated(tmp_path / "nm000004", edf(4, seconds=30_000), 90)
-    (tmp_path / "list.txt").write_text(f"{tmp_path}/nm000004\n")
-    limits = ("--time=1", "--signal=B:TERM@30")
-    [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", *limits)
-    assert line.startswith("nm000004 exit 0: ")
-    serving = tmp_path / "serving/nm000004/zarr"
-    check_invariant(serving)
-    index = index_at(serving)
-    assert index["store_count"] + index["pending_count"] == count
-    assert 0 < index["pending_count"] < count
-    for entry in index["pending"]:
-        assert (entry["reason"], entry["attempts"]) == ("not_attempted", 0)
-    [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", "--time=30")
-    assert f"{count} stores + 0 failures + 0 pending" in line
+def test_a_wall_time_leaves_the_rest_to_the_next_run(
+    slurm: Slurm, annex_dataset: Callable[..., AnnexDataset], tmp_path: Path
+) -> None:
+    """Of sixty recordings, each of which takes two seconds to fetch, in a minute."""
+    count, content = 60, edf(4)
+    haste = threading.Event()
+
+    def slowly(handler: BaseHTTPRequestHandler) -> None:
+        haste.wait(2.0)
+        whole(content)(handler)
+
+    with web_server(slowly) as server:
+        dataset = of_one_file(annex_dataset, tmp_path, content, f"{server.url}/file", count)
+        (tmp_path / "list.txt").write_text(f"nm000004 {dataset}\n")
+        limits = ("--time=1", "--signal=B:TERM@30")
+        [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", *limits)
+        assert line.startswith("nm000004 exit 0: ")
+        serving = tmp_path / "serving/nm000004/zarr"
+        check_invariant(serving)
+        index = index_at(serving)
+        assert index["store_count"] + index["pending_count"] == count
+        assert 0 < index["pending_count"] < count
+        for entry in index["pending"]:
+            assert (entry["reason"], entry["attempts"]) == ("not_attempted", 0)
+        haste.set()
+        [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", "--time=30")
+        assert f"{count} stores + 0 failures + 0 pending" in line
 
 
-def repeated(repository: Path, content: bytes, count: int) -> int:
-    """A repository whose recordings are one file, which is there once; returns their number."""
-    repository.mkdir()
-    git(repository, "init", "-q", "-b", "main")
-    (repository / "file").write_bytes(content)
-    blob = git(repository, "hash-object", "-w", "file")
+def of_one_file(
+    annex_dataset: Callable[..., AnnexDataset], folder: Path, content: bytes, url: str, count: int
+) -> Path:
+    """A dataset whose recordings are one annexed file, which only the URL has."""
+    source = folder / "source"
+    source.mkdir()
+    (source / "sub-00_task-rest_eeg.edf").write_bytes(content)
+    dataset = annex_dataset(source)
+    key = dataset.key("sub-00_task-rest_eeg.edf")
+    dataset.git("annex", "registerurl", "--quiet", key, url)
+    dataset.git("annex", "drop", "--quiet", "--force", "sub-00_task-rest_eeg.edf")
+    dataset.git("rm", "-q", "sub-00_task-rest_eeg.edf")
     for number in range(count):
-        path = f"sub-{number:02}/eeg/sub-{number:02}_task-rest_eeg.edf"
-        git(repository, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
-    git(repository, "commit", "-q", "-m", "recordings")
-    return count
+        link = dataset.work / f"sub-{number:02}/eeg/sub-{number:02}_task-rest_eeg.edf"
+        link.parent.mkdir(parents=True)
+        link.symlink_to(f"../../.git/annex/objects/00/00/{key}/{key}")
+    dataset.git("add", "-A")
+    dataset.git("commit", "-q", "-m", "recordings")
+    return dataset.work
 
 
 def test_a_giant_dataset_gets_a_cluster(slurm: Slurm, datasets: Path, tmp_path: Path) -> None:
