@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..contract.events import FIXED_COLUMNS
+from ..work.arrow import pa
 from ..work.spool import TSV_PREFIX, row_schema
 from .event_columns import Flags, StoreColumns, stores_having, tsv_name
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..contract.events import FIXED_COLUMNS
+from ..work.arrow import pa
 from ..work.spool import TSV_PREFIX, row_schema
 
 # Metadata of a further column: its name in events.tsv; and the stores that have it, counted

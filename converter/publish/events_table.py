@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ..work.arrow import pa
 from ..work.spool import TSV_PREFIX
 from .carried_events import CarriedEvents, EventsError, store_runs
 from .event_columns import StoreColumns, published_schema

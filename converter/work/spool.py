@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from ..contract.events import FIXED_COLUMNS, EventRows, sample_index
+from .arrow import pa
 
 # Keeps a column of events.tsv apart from a fixed column of the same name.
 TSV_PREFIX: Final = "tsv:"
