@@ -32,6 +32,10 @@ OF_WORKERS: Final = {
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
+# Dask has its own workers return memory at once: one that is forked from them would ask for each
+# array anew, which takes longer than all its computing.
+_NOT_OF_WORKERS: Final = ("MALLOC_TRIM_THRESHOLD_",)
+
 # One process is started at a time, by whichever thread: each changes what all of them share.
 _starting = threading.Lock()
 
@@ -54,7 +58,7 @@ def start_process(
     """
     ours, theirs = _CONTEXT.Pipe(duplex=True)
     try:
-        with _starting, _environment(OF_WORKERS), _without_main(target, *arguments):
+        with _starting, _environment(), _without_main(target, *arguments):
             _CONTEXT.set_forkserver_preload(list(preload))
             process = _start(target, (*arguments, theirs))
     except BaseException:
@@ -91,15 +95,17 @@ def _without_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Environment of processes started within; variables that are set keep their value."""
-    added = {name: value for name, value in variables.items() if name not in os.environ}
+def _environment() -> Iterator[None]:
+    """That of workers, for processes started within; variables that are set keep their value."""
+    added = {name: value for name, value in OF_WORKERS.items() if name not in os.environ}
+    removed = {name: os.environ.pop(name) for name in _NOT_OF_WORKERS if name in os.environ}
     os.environ.update(added)
     try:
         yield
     finally:
         for name in added:
             del os.environ[name]
+        os.environ.update(removed)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from .fork_server import STATUS_LOST
 from .spares import Spares, WorkerProcess
 from .stop import Stop
-from .worker import GIVES_CORE_BACK, WANTS_CORE, Turn
+from .worker import BEGINS, GIVES_CORE_BACK, WANTS_CORE, Turn
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,7 +30,7 @@ R = TypeVar("R")
 # Seconds that a stopped run gives to workers that compute or upload.
 GRACE: Final = 8.0
 
-# Starts of one task, when the server that forks the workers dies beside it.
+# Starts of one task, when the server that forks workers dies beside it, or its worker before it.
 _STARTS: Final = 3
 
 # Tasks that may be passed over at once for later ones that fit.
@@ -121,6 +121,7 @@ class _Worker(Generic[T]):
     process: WorkerProcess
     starts: int
     deadline: float
+    has_begun: bool = False
     phase: _Phase = _Phase.FETCHING
     threads: int = 0
     memory_pid: int = 0  # the process that computes, if it is another
@@ -306,6 +307,8 @@ class WorkerPool(Generic[T, R]):
             self._workers.remove(worker)
             self._ended.append((worker.task, message[0]))
             self._let_go(worker)
+        elif message == BEGINS:
+            worker.has_begun = True
         elif isinstance(message, int):
             worker.memory_pid = message
         elif message == WANTS_CORE:
@@ -324,8 +327,9 @@ class WorkerPool(Generic[T, R]):
         """A worker is gone without a result: say so, or start its task again."""
         self._workers.remove(worker)
         status = worker.process.remove()
-        if status == STATUS_LOST and worker.verdict is None and worker.starts < _STARTS:
-            # The server died, not the worker of itself: its task is merely beside that.
+        is_beside = status == STATUS_LOST or not worker.has_begun
+        if is_beside and worker.verdict is None and worker.starts < _STARTS:
+            # The server died, or a worker that waited: the task has nothing to do with that.
             self._waiting.appendleft((worker.task, worker.starts))
         else:
             self._ended.append((worker.task, worker.verdict or WorkerDied(_death(status))))

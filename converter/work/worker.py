@@ -17,7 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # What a worker tells the pool, beside its result and the process that takes the memory.
-WANTS_CORE, GIVES_CORE_BACK = "wants a core", "gives its core back"
+BEGINS, WANTS_CORE, GIVES_CORE_BACK = "begins", "wants a core", "gives its core back"
 
 
 class Turn(Protocol):
@@ -61,6 +61,7 @@ def work_in_process(work: Callable[[T, Turn], R], pipe: Connection) -> None:
     while True:
         try:
             task = pipe.recv()
+            pipe.send(BEGINS)
         except (EOFError, ConnectionError):
             return
         try:

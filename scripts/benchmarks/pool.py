@@ -28,6 +28,7 @@ WARMING = 4  # recordings that a Dask cluster converts before it is measured
 ONE, TWO, SINGLE = "1 process", "2 processes", "1 process, 1 recording"
 BARE = "bare conversions"
 DASK_ONE, DASK_TWO = "Dask, 1 worker", "Dask, 2 workers"
+DASK_SINGLE = "Dask, 1 recording"
 
 LEAST_SPEEDUP, LEAST_DASK_SPEEDUP = 1.8, 1.7
 MOST_OVERHEAD = 0.15
@@ -88,10 +89,11 @@ class _Pool:
                 where = ("--dask", str(cluster.scheduler))
                 sides.append(Side(name, count, where))
                 self._run(Side("warming", WARMING, where))
+            sides.append(Side(DASK_SINGLE, 1, where))
             results = self._measure("dask", sides)
-        one, two = results[DASK_ONE], results[DASK_TWO]
+        one, two, start = results[DASK_ONE], results[DASK_TWO], results[DASK_SINGLE].wall
         self.part.tables.append(
-            _speed(one, two, None, "Dask worker", LEAST_DASK_SPEEDUP, self.part)
+            _speed(one, two, start, "Dask worker", LEAST_DASK_SPEEDUP, self.part)
         )
 
     def _measure(self, name: str, sides: Sequence[Side]) -> Results:
@@ -113,7 +115,7 @@ class _Pool:
 
 
 def _speed(
-    one: Measurement, two: Measurement, start: float | None, of: str, least: float, part: Part
+    one: Measurement, two: Measurement, start: float, of: str, least: float, part: Part
 ) -> Table:
     """`start` is the time of a run over one recording."""
     made = table(
@@ -126,7 +128,7 @@ def _speed(
     made.add_row(
         "from start to end", f"{one.wall:.2f}", f"{two.wall:.2f}", target.cell(f"{ratio:.2f}")
     )
-    if start is not None and two.wall > start:
+    if two.wall > start:
         less = one.wall - start, two.wall - start
         made.add_row(
             "less a run of one recording",

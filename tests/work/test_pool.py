@@ -36,8 +36,8 @@ def obey(task: Obedience, turn: Turn) -> object:
         os.kill(os.getpid(), int(str(value)))
     if kind == "exit":
         os._exit(int(str(value)))
-    if kind == "threads":
-        return int(os.environ["OPENBLAS_NUM_THREADS"])
+    if kind == "environment":
+        return dict(os.environ)
     if kind == "raise":
         raise RuntimeError("a mistake of ours")
     if kind == "large":
@@ -95,11 +95,28 @@ def test_a_dead_worker_costs_its_own_task_only(jobs: int) -> None:
     assert "exit status 1" in deaths[("raise", 0)]
 
 
-def test_workers_use_one_thread_and_leave_our_environment_alone(monkeypatch) -> None:
+def test_workers_have_an_environment_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process of its own, as the server of workers keeps the environment of its start."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import os\n"
+        "from converter.work.pool import WorkerPool\n"
+        "from tests.work.test_pool import obey\n"
+        "if __name__ == '__main__':\n"
+        "    before = dict(os.environ)\n"
+        "    [(_, found)] = WorkerPool(obey, 1).run([('environment', 0)])\n"
+        "    assert dict(os.environ) == before\n"
+        "    assert found['OPENBLAS_NUM_THREADS'] == '1'\n"
+        "    assert found['OMP_NUM_THREADS'] == '3'\n"  # what is set is kept
+        "    assert 'MALLOC_TRIM_THRESHOLD_' not in found\n"
+    )
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    [(_, threads)] = WorkerPool(obey, 1).run([("threads", 0)])
-    assert threads == 1
-    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")  # as Dask does
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, script], env={**os.environ, "PYTHONPATH": root}, check=True)
 
 
 def test_a_lone_recording_may_use_all_cores_and_many_share_them() -> None:
