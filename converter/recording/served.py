@@ -63,8 +63,7 @@ class ServedSignal:
         self._constant = baseline.constant / baseline.gain  # in relative units
         self._limits = Range(len(channels))
         self._looks: list[Look] = []
-        n_values = len(channels) * geometry.n_samples
-        self._waiting = WaitingSignal(len(channels), n_values, folder)
+        self._waiting = WaitingSignal(len(channels) * geometry.n_samples, folder)
 
     def __enter__(self) -> ServedSignal:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from .quantise import Float32
 
 IN_MEMORY: Final = 32 << 20
-"""Bytes of a signal that is kept in memory: less than the blocks of many a recording."""
+"""Bytes of a signal that is kept in memory: three minutes of 180 channels at 250 Hz."""
 
 
 class WaitingSignal:
@@ -23,10 +24,9 @@ class WaitingSignal:
     not to be written to after it was put.
     """
 
-    def __init__(self, n_channels: int, n_values: int, folder: Path) -> None:
-        self._n_channels = n_channels
+    def __init__(self, n_values: int, folder: Path) -> None:
         self._pieces: deque[Float32] = deque()
-        self._widths: deque[int] = deque()
+        self._shapes: deque[tuple[int, ...]] = deque()  # of pieces that are in the file
         in_memory = n_values * np.dtype(np.float32).itemsize <= IN_MEMORY
         self._file: IO[bytes] | None = None if in_memory else TemporaryFile(dir=folder)
 
@@ -36,7 +36,7 @@ class WaitingSignal:
             self._pieces.append(piece)
         else:
             self._file.write(np.ascontiguousarray(piece).data)
-            self._widths.append(piece.shape[1])
+            self._shapes.append(piece.shape)
 
     def take(self) -> Iterator[Float32]:
         """The pieces, each forgotten as it is taken."""
@@ -45,10 +45,10 @@ class WaitingSignal:
                 yield self._pieces.popleft()
             return
         self._file.seek(0)
-        while self._widths:
-            n_values = self._n_channels * self._widths.popleft()
-            raw = self._file.read(n_values * np.dtype(np.float32).itemsize)
-            yield np.frombuffer(raw, np.float32).reshape(self._n_channels, -1)
+        while self._shapes:
+            shape = self._shapes.popleft()
+            raw = self._file.read(math.prod(shape) * np.dtype(np.float32).itemsize)
+            yield np.frombuffer(raw, np.float32).reshape(shape)
 
     def close(self) -> None:
         """Forget all."""

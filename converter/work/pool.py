@@ -166,7 +166,8 @@ class WorkerPool(Generic[T, R]):
         self._preload, self._demand = preload, demand
         self._budget = budget or NoLimit()
         self._stop, self._is_stopping = stop, False
-        self._watch, self._spares = watch, spares
+        self._watch = watch
+        self._spares = spares or Spares(are_kept=False)
         self._waiting: deque[tuple[T, int]] = deque()
         self._workers: list[_Worker[T]] = []
         self._ended: list[tuple[T, R | Unfinished]] = []
@@ -230,9 +231,7 @@ class WorkerPool(Generic[T, R]):
 
     def _start(self, task: T, demand: Demand, starts: int) -> None:
         try:
-            process = self._spares.take() if self._spares is not None else None
-            if process is None:
-                process = WorkerProcess.start(self._work, self._preload)
+            process = self._spares.take() or WorkerProcess.start(self._work, self._preload)
         except OSError as error:
             self._ended.append((task, WorkerDied(f"no worker could be started: {error.strerror}")))
             return
@@ -306,7 +305,7 @@ class WorkerPool(Generic[T, R]):
         if isinstance(message, tuple):
             self._workers.remove(worker)
             self._ended.append((worker.task, message[0]))
-            self._let_go(worker)
+            self._spares.put(worker.process)
         elif message == BEGINS:
             worker.has_begun = True
         elif isinstance(message, int):
@@ -333,13 +332,6 @@ class WorkerPool(Generic[T, R]):
             self._waiting.appendleft((worker.task, worker.starts))
         else:
             self._ended.append((worker.task, worker.verdict or WorkerDied(_death(status))))
-
-    def _let_go(self, worker: _Worker[T]) -> None:
-        """Of a worker that gave its result."""
-        if self._spares is None or worker.verdict is not None:
-            worker.process.dismiss()
-        else:
-            self._spares.put(worker.process)
 
     def _kill(self, worker: _Worker[T], why: Unfinished) -> None:
         worker.verdict = why

@@ -65,13 +65,14 @@ class WorkerProcess:
 class Spares:
     """Worker processes that have done a task and are good for another of the same kind.
 
-    For work that leaves nothing behind in its process. Threads may share the spares of one kind.
+    For work that leaves nothing behind in its process; after other work none is kept. Threads may
+    share the spares of one kind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_kept: bool = True) -> None:
         self._lock = threading.Lock()
         self._waiting: list[WorkerProcess] = []
-        self._is_closed = False
+        self._are_kept = are_kept
 
     def take(self) -> WorkerProcess | None:
         """One that is alive, if there is any."""
@@ -85,9 +86,9 @@ class Spares:
             worker.remove()
 
     def put(self, worker: WorkerProcess) -> None:
-        """Keep one until it is taken or all are closed."""
+        """Keep one until it is taken or all are closed, or dismiss it."""
         with self._lock:
-            if not self._is_closed:
+            if self._are_kept:
                 self._waiting.append(worker)
                 return
         worker.dismiss()
@@ -95,7 +96,7 @@ class Spares:
     def close(self) -> None:
         """Remove those that wait, and those still to come when they do."""
         with self._lock:
-            self._is_closed = True
+            self._are_kept = False
             waiting, self._waiting = self._waiting, []
         for worker in waiting:
             worker.pipe.close()  # all end side by side

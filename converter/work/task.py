@@ -65,10 +65,7 @@ class Task:
 
 def spare_workers() -> Spares:
     """Spares for `run_task`: none are kept where a conversion happens in the worker itself."""
-    spares = Spares()
-    if not enclosure.is_possible():
-        spares.close()
-    return spares
+    return Spares(are_kept=enclosure.is_possible())
 
 
 @dataclass(slots=True)

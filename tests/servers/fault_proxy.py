@@ -6,11 +6,14 @@ and the server behind it accepts that. Bodies are streamed.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import socket
 import struct
 import sys
+import termios
 import threading
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +24,7 @@ from tests.servers.faults import BrokenConnection, Fault, Status
 
 PIECE = 64 * 1024
 UPSTREAM_SECONDS = 120.0
+ARRIVAL_SECONDS = 30.0
 AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER's value that makes a close a reset
 GONE = "the client closed the connection amid its request"
 HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding")
@@ -162,6 +166,16 @@ class _Server(ThreadingHTTPServer):
             self.unexpected.append(error)
 
 
+def _await_arrival(connection: socket.socket) -> None:
+    """Wait until the client's machine has all that was sent: a reset drops the rest."""
+    end = time.monotonic() + ARRIVAL_SECONDS
+    while time.monotonic() < end:
+        (unsent,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+        if not unsent:
+            return
+        time.sleep(0.01)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -178,6 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._forward(fault, exchange)
         except BrokenConnection as broken:
             if broken.reset:
+                _await_arrival(self.connection)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
             self.close_connection = True
         except (OSError, HTTPException):  # a side has gone, or the proxy is closed

@@ -26,7 +26,7 @@ def test_pieces_come_back_in_their_order(tmp_path: Path, beyond: int) -> None:
     bounds = [0, 1, 250, 250, 600, 700]
     pieces = [signal[:, a:b] for a, b in pairwise(bounds)]
     open_before = open_files()
-    waiting = WaitingSignal(5, IN_MEMORY // 4 + beyond, folder)
+    waiting = WaitingSignal(IN_MEMORY // 4 + beyond, folder)
     assert open_files() == open_before + beyond
     assert not list(folder.iterdir())
     for piece in pieces:

@@ -69,19 +69,16 @@ def statuses(proxy: FaultProxy) -> list[int | None]:
     return [exchange.status for exchange in proxy.exchanges("GET")]
 
 
-@pytest.mark.parametrize(
-    ("fault", "kept"), [(faults.Truncate(1_000_000), 3_000_000), (faults.Reset(1_000_000), 1)]
-)
+@pytest.mark.parametrize("fault", [faults.Truncate(1_000_000), faults.Reset(1_000_000)])
 def test_a_broken_transfer_resumes_where_it_stopped(
-    proxy: FaultProxy, place: Place, tmp_path: Path, fault: faults.Fault, kept: int
+    proxy: FaultProxy, place: Place, tmp_path: Path, fault: faults.Fault
 ) -> None:
-    """A reset takes along what had arrived and was not read yet."""
     proxy.inject(fault, times=3)
     assert fetch(wanted(tmp_path / "f", BODY, place)) == []
     assert (tmp_path / "f").read_bytes() == BODY
     assert statuses(proxy) == [200, 206, 206, 206]
     last = proxy.exchanges("GET")[-1]
-    assert last.sent <= len(BODY) - kept
+    assert last.sent < len(BODY) - 1_000_000
 
 
 def test_silence_is_broken_off_and_the_rest_asked_for(

@@ -235,7 +235,9 @@ def test_spare_workers_do_one_task_after_the_other_until_one_dies() -> None:
     assert before == also != after
     assert isinstance(death, WorkerDied)
     assert second == [after]
-    assert not any(is_alive(pid) for pid in (before, after))  # type: ignore[arg-type]
+    for pid in (before, after):
+        assert isinstance(pid, int)
+        assert not is_alive(pid)
 
 
 def test_a_spare_worker_that_died_costs_nobody_an_attempt() -> None:
