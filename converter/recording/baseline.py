@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .quantise import Float32, Float64
+from .passes import LANES, LARGEST, Float32, Float64, lane_values, to_lanes
 from .sidecars.channels import PlannedChannel
 from .signal import Channel
-
-# Beyond it float32 overflows in sums, and no sensor measures in any unit.
-LARGEST = 1e30
 
 
 class Baseline:
@@ -37,31 +34,27 @@ class Baseline:
         zero = -raw_offset / raw_gain  # the raw value of a physical 0
         first = first.astype(np.float64)
         usable = np.where(np.abs(first) <= LARGEST, first, zero)
-        sign = np.sign(raw_gain * factor).astype(np.float32)[:, None]
         self.gain: Float64 = np.abs(raw_gain * factor)
         self.constant: Float64 = (usable * raw_gain + raw_offset) * factor
-        self._first = usable[:, None]
-        self._zero = (zero - usable).astype(np.float32)[:, None]
-        self._sign = sign if (sign != 1).any() else None
+        self._first = lane_values(usable)
+        self._sign = lane_values(np.sign(raw_gain * factor), np.float32)
+        self._zero: Float32 = lane_values(zero - usable, np.float32) * self._sign
 
     def relative(self, raw: NDArray[Any], out: Float32) -> NDArray[np.bool_] | None:
-        """Put a raw block into `out` as relative samples; give a mask of the filled, if any.
+        """Put raw samples (n_channels, n) into a block; give a mask of the filled ones, if any.
 
         What is no number, or too large to be a measured one, becomes a physical 0.
         """
-        exact = np.float32 if raw.dtype in (np.int16, np.uint16, np.float32) else np.float64
-        filled = None
         with np.errstate(over="ignore", invalid="ignore"):
-            first = self._first.astype(exact)
-            np.subtract(raw, first, out=out, dtype=exact, casting="same_kind")
-            # A sum of squares within float32 has no such sample in it.
-            if raw.dtype.kind == "f" and not np.isfinite(np.vecdot(out, out)).all():
-                filled = ~(np.abs(out) <= LARGEST)
-                np.copyto(out, self._zero, where=filled)
-        if self._sign is not None:
-            out *= self._sign
+            if not to_lanes(raw, self._first, self._sign, out):
+                return None
+            filled = ~(np.abs(out) <= LARGEST)
+        np.copyto(out, self._zeros(), where=filled)
         return filled
 
     def fill(self, out: Float32) -> None:
-        """Make relative samples (n_channels, n) a physical 0."""
-        out[...] = self._zero if self._sign is None else self._zero * self._sign
+        """Make samples of a block a physical 0."""
+        out[...] = self._zeros()
+
+    def _zeros(self) -> Float32:
+        return self._zero.reshape(-1, 1, LANES)

@@ -7,7 +7,6 @@ input k * down / up.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from fractions import Fraction
 
@@ -15,33 +14,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 KAISER_BETA = 5.0
 HALF_LENGTH = 10  # zero crossings on each side
 
 # Up to this many phases the filter is tabulated as resample_poly does it. Rates such as
 # 1017.7777709960938 Hz have millions; for them the filter is interpolated between this many
-# phases, with an error below 1e-8 of the largest weight.
+# points from one zero crossing to the next, with an error below 1e-8 of the largest weight.
 MAX_TABULATED = 1 << 16
-PHASES = 4096
+POINTS = 8192
 
 
 class Filter(ABC):
-    """What the two kinds share; `half` is the longest reach in units of 1 / up input samples."""
+    """What the two kinds share. Times are whole numbers, in units of 1 / up input samples.
+
+    `half` is how far an output reaches to either side.
+    """
 
     def __init__(self, ratio: Fraction) -> None:
         self.up, self.down = ratio.numerator, ratio.denominator
         self.half = HALF_LENGTH * max(self.up, self.down)
 
-    def window(self, first: int, last: int) -> tuple[int, int]:
-        """Input samples [start, stop) that outputs first..last depend on; may leave the signal."""
-        start = -((self.half - first * self.down) // self.up)
-        stop = (last * self.down + self.half) // self.up + 1
-        return start, stop
+    def start(self, output: int) -> int:
+        """The first input sample that an output depends on; may lie before the signal."""
+        return -((self.half - output * self.down) // self.up)
+
+    def width(self, n: int) -> int:
+        """How many input samples, at most, `n` neighbouring outputs depend on."""
+        return ((n - 1) * self.down + 2 * self.half) // self.up + 1
+
+    def weights(self, offsets: Int64, n: int) -> Float64:
+        """Weights (n_products, width, n) of inputs in `n` outputs each.
+
+        An offset is the time of a product's first output after that of its first input.
+        """
+        outputs = np.arange(n) * self.down
+        inputs = np.arange(self.width(n))[:, None] * self.up
+        return self._at(offsets[:, None, None] + (outputs - inputs))
 
     @abstractmethod
-    def weights(self, first: int, n: int) -> Float64:
-        """Weights (window of inputs, n) of the `n` outputs from `first` on."""
+    def _at(self, times: Int64) -> Float64:
+        """Weights of inputs that lie so long before an output."""
 
 
 class TabulatedFilter(Filter):
@@ -52,54 +66,35 @@ class TabulatedFilter(Filter):
         steps = np.arange(-self.half, self.half + 1)
         cutoff = max(self.up, self.down)
         table = np.sinc(steps / cutoff) * np.kaiser(len(steps), KAISER_BETA)
-        self._table = table / table.sum() * self.up
+        self._table: Float64 = np.append(table / table.sum() * self.up, 0.0)
 
-    def weights(self, first: int, n: int) -> Float64:
-        """See Filter."""
-        start, stop = self.window(first, first + n - 1)
-        # Positions relative to the first input keep the integers small anywhere.
-        outputs = np.arange(n) * self.down + (first * self.down - start * self.up)
-        position = outputs - np.arange(stop - start)[:, None] * self.up
-        inside = np.abs(position) <= self.half
-        return np.where(inside, self._table[np.where(inside, position + self.half, 0)], 0.0)
+    def _at(self, times: Int64) -> Float64:
+        beyond = len(self._table) - 1
+        inside = np.abs(times) <= self.half
+        return self._table[np.where(inside, times + self.half, beyond)]
 
 
 class InterpolatedFilter(Filter):
-    """Weights for outputs at any time between two inputs, linear between PHASES of them."""
+    """Weights at any time, linear between points of the filter."""
 
     def __init__(self, ratio: Fraction) -> None:
         super().__init__(ratio)
-        reach = self.half / self.up  # in input samples
-        self._before = math.ceil(reach)
+        grid = np.linspace(-1, 1, 2 * HALF_LENGTH * POINTS + 1)
+        shape = _shape(grid)
         # The sum of so many taps is the integral of the shape.
-        grid = np.linspace(-1, 1, 2 * HALF_LENGTH * PHASES + 1)
-        gain = 1 / (float(np.trapezoid(_shape(grid), grid)) * reach)
-        inputs = np.arange(-self._before, self._before + 2)
-        times = np.arange(PHASES + 1)[:, None] / PHASES
-        self._table = gain * _shape((inputs - times) / reach)
+        self._table: Float64 = shape * (self.up / (float(np.trapezoid(shape, grid)) * self.half))
 
-    def weights(self, first: int, n: int) -> Float64:
-        """See Filter."""
-        start, stop = self.window(first, first + n - 1)
-        nearest, rest = divmod(first * self.down, self.up)
-        steps = rest + np.arange(n) * self.down
-        phase = (steps % self.up) * (PHASES / self.up)
-        row = phase.astype(np.intp)
-        share = (phase - row)[:, None]
-        taps = (1 - share) * self._table[row] + share * self._table[row + 1]
-        # Taps beyond the window are zeros: they go to its margins.
-        margin = 2
-        banded = np.zeros((n, stop - start + 2 * margin))
-        column = margin + nearest - start - self._before + steps // self.up
-        np.put_along_axis(banded, column[:, None] + np.arange(taps.shape[1]), taps, axis=1)
-        return banded[:, margin:-margin].T
+    def _at(self, times: Int64) -> Float64:
+        place = (np.clip(times / self.half, -1, 1) + 1) * (HALF_LENGTH * POINTS)
+        point = np.minimum(place.astype(np.intp), len(self._table) - 2)
+        share = place - point
+        weights: Float64 = (1 - share) * self._table[point] + share * self._table[point + 1]
+        return weights
 
 
 def _shape(x: Float64) -> Float64:
-    """Kaiser-windowed sinc over -1..1, unnormalised; 0 beyond."""
-    inside = np.sqrt(np.maximum(0.0, 1 - x * x))
-    shape = np.sinc(HALF_LENGTH * x) * np.i0(KAISER_BETA * inside)
-    return np.where(np.abs(x) <= 1, shape, 0.0)
+    """Kaiser-windowed sinc over -1..1, unnormalised."""
+    return np.sinc(HALF_LENGTH * x) * np.i0(KAISER_BETA * np.sqrt(1 - x * x))
 
 
 def filter_of(ratio: Fraction) -> Filter:

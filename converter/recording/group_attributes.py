@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import allowed, views
-from .quantise import Float64
+from .passes import Float64
 from .rates import CHUNK_SECONDS, SHARD_SECONDS, Geometry
 from .sidecars.channels import PlannedChannel
 from .signal import SignalGroup

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .baseline import Baseline
-from .quantise import Float32
+from .passes import Float32, empty_block
 from .sidecars.channels import PlannedChannel
 from .signal import Gap, SignalSource
 
 
 class NativeSignal:
-    """The samples of group `index` of a source, relative to their baseline.
+    """The samples of group `index` of a source, relative to their baseline, in blocks.
 
     `nonfinite` counts, a channel, what had to be filled so far. Memory is what one window
     needs, rounded up to the source's granule.
@@ -28,14 +28,15 @@ class NativeSignal:
         self._source, self._index = source, index
         self._group = source.groups[index]
         self.nonfinite: NDArray[np.int64] = np.zeros(len(channels), np.int64)
-        self._held: Float32 = np.empty((len(channels), 0), np.float32)
+        self._n_channels = len(channels)
+        self._held = empty_block(self._n_channels, 0)
         self._base = self._received = 0  # the samples base:received are held
         raw = self._read(1)
         self.baseline = Baseline(self._group.channels, channels, raw[:, 0])
         self._hold(0, raw)
 
     def window(self, start: int, stop: int) -> Float32:
-        """Samples `start:stop` (n_channels, n), for reading only.
+        """Samples `start:stop` as a block, for reading only.
 
         Neither bound may go down from one call to the next, nor may windows leave a gap.
         """
@@ -52,15 +53,16 @@ class NativeSignal:
         """Hold the samples from `start` on, the new ones among them, and no others."""
         kept = self._held[:, start - self._base :]
         width = kept.shape[1]
-        self._held = np.empty((len(kept), width + raw.shape[1]), np.float32)
+        self._held = empty_block(self._n_channels, width + raw.shape[1])
         self._held[:, :width] = kept
-        filled = self.baseline.relative(raw, self._held[:, width:])
+        new = self._held[:, width:]
+        filled = self.baseline.relative(raw, new)
         for gap in self._gaps(raw.shape[1]):
-            self.baseline.fill(self._held[:, width:][:, gap])
+            self.baseline.fill(new[:, gap])
             if filled is not None:
                 filled[:, gap] = False
         if filled is not None:
-            self.nonfinite += filled.sum(axis=1)
+            self.nonfinite += filled.sum(axis=1).reshape(-1)[: self._n_channels]
         self._base, self._received = start, self._received + raw.shape[1]
 
     def _gaps(self, n: int) -> Iterator[slice]:

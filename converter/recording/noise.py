@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .quantise import Float32, Float64
+from .passes import Float32, Float64
 
 LOOKS = 8  # at a signal, spread over its length
 LOOK_SAMPLES = 256

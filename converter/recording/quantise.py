@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Int16 = NDArray[np.int16]
+import numpy as np
+
+from . import passes
+from .passes import Float32, Float64, Int16
 
 LOWEST, STEPS = -32768, 65535
+TINY = 1e-25  # a range whose steps have inverses beyond float32
 
 
 class Range:
@@ -48,21 +49,24 @@ class Quantiser:
     def _set(self, limits: Range, span: Float64, gain: Float64, constant: Float64) -> None:
         constant_channel = span <= 0
         step = np.where(constant_channel, 1.0, span / STEPS)
-        self._low = limits.low[:, None]
-        self._per_step = np.where(constant_channel, 0.0, 1 / step)[:, None]
-        self._lowest = np.where(constant_channel, 0, LOWEST)[:, None].astype(np.float32)
-        # A range near the end of float32's own (1e-38) needs factors beyond it.
-        self._dtype = np.float32 if (self._per_step < 1e30).all() else np.float64
-        self._low = self._low.astype(self._dtype)
-        self._per_step = self._per_step.astype(self._dtype)
+        # Ranges near the end of float32's own (1e-38) are enlarged, which is exact.
+        enlarge = np.exp2(np.where(span < TINY, 100, 0))
+        self._enlarge = enlarge.astype(np.float32)[:, None] if (enlarge > 1).any() else None
+        self._low = (limits.low * enlarge).astype(np.float32)
+        per_step = np.where(constant_channel, 0.0, 1 / (step * enlarge))
+        self._per_step = per_step.astype(np.float32)
+        self._lowest = np.where(constant_channel, 0, LOWEST).astype(np.float32)
         self.scale: Float64 = np.where(constant_channel, 1.0, step * gain)
         start = limits.low * gain + constant
         self.offset: Float64 = np.where(constant_channel, start, start - LOWEST * self.scale)
 
-    def digital(self, block: Float32) -> Int16:
-        """Codes of a block (n_channels, n)."""
-        steps = np.subtract(block, self._low, dtype=self._dtype)
-        steps *= self._per_step
-        steps += self._lowest
-        np.rint(steps, out=steps)
-        return steps.astype(np.int16)
+    def codes(self, parts: Sequence[Float32]) -> Int16:
+        """Codes (n_channels, n) of stretches of the signal that follow one another."""
+        codes = np.empty((len(self._low), sum(part.shape[1] for part in parts)), np.int16)
+        at = 0
+        for part in parts:
+            out = codes[:, at : at + part.shape[1]]
+            at += part.shape[1]
+            samples = part if self._enlarge is None else part * self._enlarge
+            passes.quantise(samples, self._low, self._per_step, self._lowest, out)
+        return codes

@@ -1,28 +1,25 @@
 """Polyphase resampling of any stretch, equal to scipy.signal.resample_poly on the whole signal.
 
-Resampling is a banded linear map: `K` neighbouring output samples depend on one short window
-of input samples, so `K` outputs are a matrix product, which BLAS does several times faster
-than a polyphase loop. Beyond both ends the signal keeps its first and last sample
-(`padtype="edge"`).
+Resampling is a banded linear map: a few neighbouring output samples depend on one short window
+of input samples, so they are a product of that window and a small matrix of weights. Beyond
+both ends the signal keeps its first and last sample (`padtype="edge"`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
-from .filters import Float64, filter_of
+from . import passes
+from .filters import filter_of
+from .passes import OUTPUTS, Float32, Float64, Int64
 
-Float32 = NDArray[np.float32]
-
-OUTPUTS_PER_PRODUCT = 32  # 16 to 64 cost the same; the band wastes more beyond
-MAX_PRODUCTS = 1024  # weights kept for reuse: 28 MB of them at a ratio of 1 to 4
-RUN = 256  # outputs whose nearest samples are found at once: the products fit 64 bits
+MOST_WEIGHTS = 1 << 18  # held at a time: 2 MB of float64 while they are computed
+RUN = 256  # outputs whose place is found at once: the products fit 64 bits
 
 
 def output_length(n_in: int, ratio: Fraction) -> int:
@@ -31,30 +28,24 @@ def output_length(n_in: int, ratio: Fraction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
-    """Outputs as `window of inputs @ weights`, plus what a constant adds to them."""
+class _Weights:
+    """Of some products: (n, width, OUTPUTS), and what (n, OUTPUTS) they add to a constant of 1."""
 
     weights: Float32
-    ripple: Float64 | None
+    ripple: Float32
 
-    def multiply(self, windows: Float32, out: Float32, constant: Float64) -> None:
-        """Outputs (n_channels, count, n) of windows (count, n_channels, width)."""
-        weights = self.weights[: windows.shape[2]]
-        np.matmul(windows, weights, out=out.transpose(1, 0, 2))
-        if self.ripple is not None:
-            out += (constant[:, None] * self.ripple).astype(np.float32)[:, None]
-
-    def cut(self, n: int) -> _Product:
-        """The first `n` outputs alone."""
-        return _Product(self.weights[:, :n], None if self.ripple is None else self.ripple[:n])
+    @classmethod
+    def of(cls, weights: Float64) -> _Weights:
+        ripple = weights.sum(axis=1) - 1
+        ripple[np.abs(ripple) < 1e-12] = 0  # of rounding
+        return cls(weights.astype(np.float32), ripple.astype(np.float32))
 
 
 class Resampler:
     """Makes any stretch of a signal at its served rate from the signal at its native rate.
 
-    `ratio` is served / native, exact. Signals are (n_channels, n) float32. Stretches are
-    computed in whole products, which begin at multiples of `multiple` outputs, so an output is
-    the same number in any of them.
+    `ratio` is served / native, exact. Signals come as blocks (see `passes`) and are made as
+    (n_channels, n). An output is the same number in any stretch.
     """
 
     def __init__(self, ratio: Fraction, n_in: int) -> None:
@@ -63,18 +54,22 @@ class Resampler:
         self.n_out = output_length(n_in, ratio)
         self._filter = filter_of(ratio)
         self._n_in = n_in
-        self.multiple = _outputs_per_product(ratio.numerator)
+        self._width = self._filter.width(OUTPUTS)
         # Products this far apart have the same weights.
-        self._period = ratio.numerator // math.gcd(ratio.numerator, self.multiple)
-        self._products: dict[int, _Product] = {}
+        self._period = ratio.numerator // math.gcd(ratio.numerator, OUTPUTS)
+        self._at_once = max(1, MOST_WEIGHTS // (self._width * OUTPUTS))
+        self._kept: _Weights | None = None
+        if self._period <= self._at_once:
+            self._starts, offsets = self._places(0, self._period)
+            self._kept = _Weights.of(self._filter.weights(offsets, OUTPUTS))
 
     def inputs(self, first: int, last: int) -> tuple[int, int]:
         """Bounds of the input samples that outputs `first:last` depend on."""
         start, stop = self._window(first, last)
         return max(0, start), min(stop, self._n_in)
 
-    def outputs(self, signal: Float32, first: int, last: int, constant: Float64) -> Float32:
-        """Outputs `first:last`; `signal` holds the samples that `inputs` tells.
+    def outputs(self, block: Float32, first: int, last: int, constant: Float64) -> Float32:
+        """Outputs `first:last`; `block` holds the samples that `inputs` tells.
 
         `constant` holds a value a channel that was subtracted from all samples before they
         came here: the filter passes a constant with a gain that differs from 1 by up to 1e-4
@@ -84,67 +79,46 @@ class Resampler:
         start, stop = self._window(first, last)
         if start < 0 or stop > self._n_in:
             beyond = (max(0, -start), max(0, stop - self._n_in))
-            signal = np.pad(signal, ((0, 0), beyond), "edge")
-        begin, end = first // self.multiple, -(-last // self.multiple)
-        out = np.empty((len(signal), end - begin, self.multiple), np.float32)
-        whole = min(end, self.n_out // self.multiple) - begin
-        for lead in range(min(self._period, whole)):
-            product = self._product(begin + lead)
-            target = out[:, lead : whole : self._period]
-            at = self._start(begin + lead) - start
-            windows = self._windows(signal, at, target.shape[1], len(product.weights))
-            product.multiply(windows, target, constant)
-        if begin + whole < end:  # the signal ends inside the last product
-            product = self._product(end - 1).cut(self.n_out - (end - 1) * self.multiple)
-            window = signal[None, :, self._start(end - 1) - start :]
-            target = out[:, whole:, : product.weights.shape[1]]
-            product.multiply(window, target, constant)
-        at = first - begin * self.multiple
-        return out.reshape(len(signal), -1)[:, at : at + last - first]
-
-    def _start(self, number: int) -> int:
-        """The first input of a product."""
-        return self._filter.window(number * self.multiple, 0)[0]
+            block = np.pad(block, ((0, 0), beyond, (0, 0)), "edge")
+        begin, end = first // OUTPUTS, -(-last // OUTPUTS)
+        lanes = passes.lane_values(np.clip(constant, -passes.LARGEST, passes.LARGEST), np.float32)
+        out = np.empty((len(constant), (end - begin) * OUTPUTS), np.float32)
+        for at, starts, which, kept in self._products(begin, end):
+            made = out[:, at * OUTPUTS : (at + len(starts)) * OUTPUTS]
+            passes.resample(block, starts - start, which, kept.weights, kept.ripple, lanes, made)
+        return out[:, first - begin * OUTPUTS : last - begin * OUTPUTS]
 
     def _window(self, first: int, last: int) -> tuple[int, int]:
         """Input samples of the products that hold outputs `first:last`; may leave the signal."""
-        begin, end = first // self.multiple, -(-last // self.multiple)
-        last = min(end * self.multiple, self.n_out) - 1
-        return self._filter.window(begin * self.multiple, last)
+        begin, end = first // OUTPUTS, -(-last // OUTPUTS)
+        start = self._filter.start(begin * OUTPUTS)
+        return start, self._filter.start((end - 1) * OUTPUTS) + self._width
 
-    def _windows(self, signal: Float32, at: int, count: int, width: int) -> Float32:
-        """Inputs (count, n_channels, width) of products of one phase, from column `at` on.
+    def _products(self, begin: int, end: int) -> Iterator[tuple[int, Int64, Int64, _Weights]]:
+        """Products `begin:end`: their place among these, first inputs, and weights by number."""
+        if self._kept is not None:
+            rounds, which = np.divmod(np.arange(begin, end), self._period)
+            hop = self._period * OUTPUTS * self._filter.down // self._filter.up
+            yield 0, self._starts[which] + rounds * hop, which, self._kept
+            return
+        for at in range(begin, end, self._at_once):
+            starts, offsets = self._places(at, min(at + self._at_once, end))
+            weights = _Weights.of(self._filter.weights(offsets, OUTPUTS))
+            yield at - begin, starts, np.arange(len(starts)), weights
 
-        They overlap in memory, so nothing is copied before BLAS reads it.
-        """
-        hop = self._period * self.multiple * self._filter.down // self._filter.up
-        row, column = signal.strides
-        shape, strides = (count, len(signal), width), (hop * column, row, column)
-        return as_strided(signal[:, at:], shape, strides, writeable=False)
-
-    def _product(self, number: int) -> _Product:
-        phase = number % self._period
-        known = self._products.get(phase)
-        if known is None:
-            known = self._made(number * self.multiple)
-            if len(self._products) < MAX_PRODUCTS:
-                self._products[phase] = known
-        return known
-
-    def _made(self, first: int) -> _Product:
-        """The weights of the outputs from `first` on."""
-        weights = self._filter.weights(first, self.multiple)
-        ripple = weights.sum(axis=0) - 1
-        negligible = np.abs(ripple).max() < 1e-12
-        return _Product(weights.astype(np.float32, order="C"), None if negligible else ripple)
-
-
-def _outputs_per_product(up: int) -> int:
-    """A block length that gives few distinct phases: a divisor or a multiple of `up`."""
-    if up <= OUTPUTS_PER_PRODUCT:
-        return up * max(1, OUTPUTS_PER_PRODUCT // up)
-    divisors = (k for k in range(OUTPUTS_PER_PRODUCT, OUTPUTS_PER_PRODUCT // 2, -1) if up % k == 0)
-    return next(divisors, OUTPUTS_PER_PRODUCT)
+    def _places(self, begin: int, end: int) -> tuple[Int64, Int64]:
+        """First inputs of products `begin:end`, and offsets as `Filter.weights` takes them."""
+        up, down, half = self._filter.up, self._filter.down, self._filter.half
+        starts, offsets = np.empty((2, end - begin), np.int64)
+        for at in range(begin, end, RUN // OUTPUTS):
+            run = slice(at - begin, at - begin + RUN // OUTPUTS)
+            start = self._filter.start(at * OUTPUTS)
+            times = np.arange(len(starts[run])) * (OUTPUTS * down) + (
+                at * OUTPUTS * down - start * up
+            )
+            steps = -((half - times) // up)
+            starts[run], offsets[run] = start + steps, times - steps * up
+        return starts, offsets
 
 
 class NearestSample:
@@ -158,7 +132,7 @@ class NearestSample:
         self._up, self._down = ratio.numerator, ratio.denominator
         self._n_in = n_in
 
-    def sources(self, first: int, last: int) -> NDArray[np.int64]:
+    def sources(self, first: int, last: int) -> Int64:
         """The input sample of each of the outputs `first:last`."""
         index = np.empty(last - first, np.int64)
         for at in range(0, len(index), RUN):

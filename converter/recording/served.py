@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from . import passes
 from .native import NativeSignal
 from .noise import LOOKS, Coarse, Look, coarse, looks
 from .ordered import Workers
-from .quantise import Float32, Quantiser, Range
+from .passes import LANES, OUTPUTS, Float32
+from .quantise import Quantiser, Range
 from .rates import Geometry
 from .resample import NearestSample, Resampler
 from .sidecars.channels import PlannedChannel
@@ -31,7 +33,7 @@ class _Window:
     first: int
     last: int
     start: int
-    samples: Float32
+    block: Float32
     n_looks: int
 
 
@@ -58,7 +60,6 @@ class ServedSignal:
         self._resampler = Resampler(ratio, n_in) if ratio != 1 else None
         self._nearest = NearestSample(ratio, n_in)
         self.discrete = np.array([channel.discrete for channel in channels], bool)
-        self._waves = _selection(~self.discrete)
         baseline = self._native.baseline
         self._constant = baseline.constant / baseline.gain  # in relative units
         self._limits = Range(len(channels))
@@ -111,10 +112,15 @@ class ServedSignal:
             yield parts
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        """Bounds of the pieces: whole products, made of about BLOCK_VALUES native samples."""
-        multiple = 1 if self._resampler is None else self._resampler.multiple
-        fitting = int(BLOCK_VALUES // len(self.discrete) * self._ratio)
-        step = max(1, fitting // multiple) * multiple
+        """Bounds of the pieces, made of about BLOCK_VALUES native samples.
+
+        They are whole products, and whole chunks where these are not much longer.
+        """
+        lanes = -(-len(self.discrete) // LANES) * LANES
+        fitting = BLOCK_VALUES // lanes * self._ratio
+        step = round(fitting / self._geometry.chunk) * self._geometry.chunk
+        if not step or step % OUTPUTS:
+            step = max(1, int(fitting) // OUTPUTS) * OUTPUTS
         for first in range(0, self._geometry.n_samples, step):
             yield first, min(first + step, self._geometry.n_samples)
 
@@ -125,37 +131,29 @@ class ServedSignal:
             start, stop = first, last
             if self._resampler is not None:
                 start, stop = self._resampler.inputs(first, last)
-            samples = self._native.window(start, stop)
-            yield _Window(first, last, start, samples, 0 if number % apart else n_looks)
+            block = self._native.window(start, stop)
+            yield _Window(first, last, start, block, 0 if number % apart else n_looks)
 
     def _served(self, window: _Window) -> tuple[Float32, Range, list[Look]]:
         """Served samples, their range, and what is seen of their noise.
 
         Calls for several windows may run side by side.
         """
-        served = window.samples
-        if self._resampler is not None:
+        n_channels = len(self.discrete)
+        if self._resampler is None:
+            native = served = passes.to_rows(window.block, n_channels)
+        else:
             served = self._resampled(window, self._resampler)
-        limits = Range(len(served))
+            native = passes.to_rows(window.block, n_channels) if window.n_looks else served
+        limits = Range(n_channels)
         limits.include(served)
-        return served, limits, looks(window.samples, served, window.n_looks)
+        return served, limits, looks(native, served, window.n_looks)
 
     def _resampled(self, window: _Window, resampler: Resampler) -> Float32:
-        native, first, last = window.samples, window.first, window.last
-        if not self.discrete.any():
-            return resampler.outputs(native, first, last, self._constant)
-        served = np.empty((len(native), last - first), np.float32)
-        nearest = self._nearest.sources(first, last) - window.start
-        served[self.discrete] = native[self.discrete][:, nearest]
-        if not self.discrete.all():
-            waves = self._waves
-            served[waves] = resampler.outputs(native[waves], first, last, self._constant[waves])
+        first, last = window.first, window.last
+        served = resampler.outputs(window.block, first, last, self._constant)
+        if self.discrete.any():
+            nearest = self._nearest.sources(first, last) - window.start
+            for row in np.flatnonzero(self.discrete):
+                served[row] = window.block[row // LANES, nearest, row % LANES]
         return served
-
-
-def _selection(mask: NDArray[np.bool_]) -> slice | NDArray[np.bool_]:
-    """What selects the same rows, without a copy where they lie side by side."""
-    rows = np.flatnonzero(mask)
-    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return mask

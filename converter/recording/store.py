@@ -19,7 +19,8 @@ from . import group_attributes, views, zarr_v3
 from .group_attributes import GroupFacts
 from .noise import Coarse
 from .ordered import Workers
-from .quantise import Float32, Int16, Quantiser
+from .passes import Float32, Int16
+from .quantise import Quantiser
 from .rates import Geometry, served_rate
 from .resample import output_length
 from .served import ServedSignal
@@ -136,9 +137,7 @@ def _write_arrays(
     pyramid = views.Pyramid(*shape)
 
     def codes() -> Iterator[Int16]:
-        for parts in chunks:
-            digital = [quantiser.digital(part) for part in parts]
-            yield digital[0] if len(digital) == 1 else np.concatenate(digital, axis=1)
+        yield from map(quantiser.codes, chunks)
 
     def encoded(digital: Int16) -> tuple[Int16, bytes]:
         return digital, level_0.encode(digital)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int16 = NDArray[np.int16]
+from . import passes
+from .passes import Int16
 
-DOWNSAMPLE = 4
+DOWNSAMPLE = passes.FOLDED
 SMALLEST_PYRAMID_BASE = 512
 MAX_LEVELS = 12
 CHUNK_COLUMNS = 1024
@@ -118,10 +118,4 @@ def fold(columns: Int16) -> Int16:
 
     The first of the k rows holds minima, the last one maxima; level 0 is both, with k = 1.
     """
-    groups = columns.reshape(*columns.shape[:2], -1, DOWNSAMPLE)
-    # numpy takes extremes of contiguous arrays several times faster than of strided ones.
-    parts = np.ascontiguousarray(groups.transpose(3, 0, 1, 2))
-    folded = np.empty((2, *parts.shape[2:]), np.int16)
-    np.minimum.reduce(parts[:, 0], out=folded[0])
-    np.maximum.reduce(parts[:, -1], out=folded[1])
-    return folded
+    return passes.fold(columns[0], columns[-1])

@@ -11,10 +11,10 @@ from typing import IO, Final
 
 import numpy as np
 
-from .quantise import Float32
+from .passes import Float32
 
-IN_MEMORY: Final = 32 << 20
-"""Bytes of a signal that is kept in memory: three minutes of 180 channels at 250 Hz."""
+IN_MEMORY: Final = 96 << 20
+"""Bytes of a signal that is kept in memory: twenty-five minutes of 64 channels at 250 Hz."""
 
 
 class WaitingSignal:

@@ -130,8 +130,6 @@ def test_files_that_pybv_writes(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("orientation", ["MULTIPLEXED", "VECTORIZED"])
 def test_any_bounds(tmp_path: Path, orientation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("converter.recording.readers.binary.PIECE_BYTES", 40)
-    monkeypatch.setattr("converter.recording.readers.binary.FRAMES_PER_TRANSPOSE", 4)
     monkeypatch.setattr("converter.recording.readers.binary.WINDOW_BYTES", 100)
     text = header(common={"DataOrientation": orientation})
     source = opened(tmp_path, text, SAMPLES.T if orientation == "MULTIPLEXED" else SAMPLES)

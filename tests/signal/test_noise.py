@@ -30,25 +30,28 @@ CHANNELS = [Channel("quiet", "EEG", "uV"), Channel("loud", "EEG", "uV")]
 def written(folder: Path, raw: NDArray[Any], channels: list[Channel], rate: int) -> WrittenGroup:
     source = ArraySource(Fraction(rate), raw, channels)
     plan = plan_channels(channels, None)
+    folder.mkdir(exist_ok=True)
     return write_signal_group(source, 0, plan.channels, folder / "g", "EEG", folder)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
 @pytest.mark.parametrize("rate", [250, 500])
 def test_a_drift_that_hides_the_noise(tmp_path: Path, dtype: str, rate: int) -> None:
-    raw = np.stack([DRIFT + RNG.normal(0, 1, N), DRIFT + RNG.normal(0, 60, N)])
-    gain = 1.0
-    if dtype == "i4":  # as a 24-bit amplifier has it
-        gain = 262144 / (1 << 23)
-        raw = np.rint(raw / gain)
+    gain = 262144 / (1 << 23) if dtype == "i4" else 1.0  # as a 24-bit amplifier has it
     channels = [Channel(c.label, "EEG", "uV", gain) for c in CHANNELS]
-    sentence = written(tmp_path, raw.astype(dtype), channels, rate).coarse
-    assert sentence is not None
-    assert sentence.startswith("1 of 2 channels are stored in steps coarser than their noise, 'qu")
-    step, noise = (float(x) for x in re.findall(r"of ([\d.]+) uV", sentence))
-    assert step == pytest.approx(np.ptp(raw[0]) * gain / 65535, rel=0.02)
+    noises = []
+    for number in range(4):  # an estimate from eight looks spreads by 3 %
+        raw = np.stack([DRIFT + RNG.normal(0, 1, N), DRIFT + RNG.normal(0, 60, N)]) / gain
+        raw = np.rint(raw) if dtype == "i4" else raw
+        sentence = written(tmp_path / str(number), raw.astype(dtype), channels, rate).coarse
+        assert sentence is not None
+        assert sentence.startswith("1 of 2 channels are stored in steps coarser than their noise, ")
+        assert "'quiet' most" in sentence
+        step, noise = (float(x) for x in re.findall(r"of ([\d.]+) uV", sentence))
+        assert step == pytest.approx(np.ptp(raw[0]) * gain / 65535, rel=0.02)
+        noises.append(noise)
     if rate == 250:  # served as it is: sqrt(2) * 0.6745 of the noise's standard deviation
-        assert noise == pytest.approx(0.954, rel=0.05)
+        assert np.mean(noises) == pytest.approx(0.954, rel=0.05)
     else:
         assert 0.5 < noise < step
 

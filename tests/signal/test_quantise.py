@@ -22,7 +22,7 @@ def test_within_half_a_step_over_the_whole_range(span, gain, constant, seed):
     limits.include(samples[:, :100])
     limits.include(samples[:, 100:])
     quantiser = Quantiser(limits, np.full(2, gain), np.full(2, constant))
-    digital = quantiser.digital(samples)
+    digital = quantiser.codes([samples[:, :300], samples[:, 300:]])
     assert digital.min(axis=1).tolist() == [-32768] * 2
     assert digital.max(axis=1).tolist() == [32767] * 2
     physical = samples.astype(np.float64) * gain + constant
@@ -38,7 +38,7 @@ def test_a_constant_channel_keeps_its_value_exactly():
     quantiser = Quantiser(limits, np.array([0.1]), np.array([7.0]))
     assert quantiser.scale.tolist() == [1.0]
     assert quantiser.offset.tolist() == [3.5 * 0.1 + 7.0]
-    assert not quantiser.digital(samples).any()
+    assert not quantiser.codes([samples]).any()
 
 
 def test_small_integer_codes_survive_exactly():
@@ -46,5 +46,5 @@ def test_small_integer_codes_survive_exactly():
     limits = Range(1)
     limits.include(codes)
     quantiser = Quantiser(limits, np.ones(1), np.zeros(1))
-    published = quantiser.digital(codes) * quantiser.scale[0] + quantiser.offset[0]
+    published = quantiser.codes([codes]) * quantiser.scale[0] + quantiser.offset[0]
     np.testing.assert_allclose(published, codes, atol=1e-9)

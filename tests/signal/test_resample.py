@@ -12,6 +12,7 @@ from scipy.signal import resample_poly
 
 from converter.recording.filters import MAX_TABULATED
 from converter.recording.resample import NearestSample, Resampler, output_length
+from tests.signal.test_passes import in_lanes
 
 RATIOS = [(1, 4), (1, 2), (125, 256), (125, 512), (5, 24), (225, 916), (25, 32), (97, 101), (3, 4)]
 
@@ -25,7 +26,7 @@ def in_blocks(x, ratio, sizes, constant=None):
     while first < resampler.n_out:
         last = min(first + sizes[turn % len(sizes)], resampler.n_out)
         start, stop = resampler.inputs(first, last)
-        needed = relative[:, start:stop].copy()
+        needed = in_lanes(relative[:, start:stop])
         parts.append(resampler.outputs(needed, first, last, constant))
         first, turn = last, turn + 1
     return np.concatenate(parts, axis=1).astype(np.float64) + constant[:, None]

@@ -15,11 +15,8 @@ from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.readers.claims import damaged
 
 MOST_HEADER_BYTES = 16 << 20  # thousands of channels, and comments of a month, take a few
-PIECE_BYTES = 1 << 18  # a piece and its transpose fit into the cache of one core
+PIECE_BYTES = 1 << 19  # a piece and its transpose stay in the caches of one core
 WINDOW_BYTES = 16 << 20  # of a file that has channel after channel, read at a time
-# A transpose goes through the source in passes of as many frames as the first-level cache
-# has lines for. Frames that are a multiple of CACHE_SET bytes share a part of it.
-FRAMES_PER_TRANSPOSE, CACHE_BYTES, CACHE_SET = 256, 32 << 10, 256
 
 
 class SampleFile:
@@ -103,14 +100,11 @@ def check_bounds(start: int, stop: int, n_samples: int) -> None:
         raise ValueError(f"samples {start}:{stop} asked for, of 0:{n_samples}")
 
 
-def transpose_into(target: NDArray[Any], frames: NDArray[Any]) -> None:
-    """Copy `frames` (n_samples, n_channels) into `target` (n_channels, n_samples)."""
-    step, frame = FRAMES_PER_TRANSPOSE, frames.strides[0]
-    if frame and frame % CACHE_SET == 0:
-        step = min(step, max(16, CACHE_BYTES // frame))
-    for row in range(0, len(frames), step):
-        part = frames[row : row + step]
-        target[:, row : row + len(part)] = part.T
+def native_order(stored: NDArray[Any]) -> NDArray[Any]:
+    """The samples in the machine's byte order, swapped where they are."""
+    if stored.dtype.isnative:
+        return stored
+    return stored.byteswap(inplace=True).view(stored.dtype.newbyteorder("="))
 
 
 class SampleMatrix(Protocol):
@@ -134,22 +128,16 @@ class MultiplexedFile:
         self._file = file
         self._offset = offset
         self._stored = np.dtype(dtype)
-        self._frame = self._stored.itemsize * n_channels
         self._n_channels = n_channels
         self._buffer = Scratch(np.uint8)
-        self._out = Scratch(self._stored.newbyteorder("="))
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Samples `start:stop` as (n_channels, stop - start) in the file's own type."""
-        out = self._out.array(self._n_channels, stop - start)
-        step = max(1, PIECE_BYTES // self._frame)
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            raw = self._buffer.array((last - first) * self._frame)
-            self._file.fill(raw, self._offset + first * self._frame)
-            frames = raw.view(self._stored).reshape(last - first, self._n_channels)
-            transpose_into(out[:, first - start : last - start], frames)
-        return out
+        """Samples `start:stop` as (n_channels, stop - start), as frames lie in the file."""
+        frame = self._stored.itemsize * self._n_channels
+        raw = self._buffer.array((stop - start) * frame)
+        self._file.fill(raw, self._offset + start * frame)
+        frames = native_order(raw.view(self._stored))
+        return frames.reshape(stop - start, self._n_channels).T
 
     def close(self) -> None:
         """Close the file."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -14,7 +16,6 @@ from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
 from converter.recording.local import LocalRecording
-from converter.recording.readers.binary import Scratch
 from converter.recording.readers.claims import check_unpacked
 from converter.recording.readers.fif_samples import FifSamples
 from converter.recording.readers.fif_tags import FifOutline, read_outline
@@ -79,7 +80,7 @@ def open_fif(recording: LocalRecording) -> MneSource:
 class FifSource(MneSource):
     """A FIF recording, whose samples MNE reads only where they lie in no simple order.
 
-    Samples are float32 where the file has them so in V, T or T/m.
+    Where this project reads them, they are as stored, and channels have their scales as gains.
     """
 
     def __init__(
@@ -100,20 +101,20 @@ class FifSource(MneSource):
         except BaseException:
             self._close_samples()
             raise
-        if samples is not None and samples.n_samples != raw.n_times:
+        scales = _scales(raw)
+        usable = all(math.isfinite(scale) and scale != 0 for scale in scales)
+        if samples is None or samples.n_samples != raw.n_times or not usable:
             self._close_samples()
-        self._scales = np.array(_scales(raw), np.float64)[:, np.newaxis]
-        self._out = Scratch(np.float64)
+            return
+        (group,) = self.groups
+        channels = zip(group.channels, scales, strict=True)
+        scaled = tuple(replace(channel, gain=scale) for channel, scale in channels)
+        self.groups = (replace(group, channels=scaled),)
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         if self._samples is None:
             return super()._read(start, stop)
-        stored = self._samples.read(start, stop)
-        if stored.dtype == np.float32 and (self._scales == 1).all():
-            return stored
-        samples = self._out.array(*stored.shape)
-        np.multiply(stored, self._scales, out=samples)
-        return samples
+        return self._samples.read(start, stop)
 
     def _close_samples(self) -> None:
         if self._samples is not None:
@@ -230,4 +231,4 @@ def _gaps(raws: Sequence[Any]) -> Iterator[Gap]:
 
 
 def _scales(raw: Any) -> list[float]:
-    return [entry["cal"] * entry["range"] for entry in raw.info["chs"]]
+    return [float(entry["cal"] * entry["range"]) for entry in raw.info["chs"]]

@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.recording.readers.binary import SampleFile, Scratch, transpose_into
+from converter.recording.readers.binary import SampleFile, Scratch, native_order
 from converter.recording.readers.fif_tags import FifOutline
 
 # FIFF types of real samples, all big-endian.
-_TYPES = {2: "i2", 3: "i4", 4: "f4", 5: "f8", 16: "i2"}
+_TYPES = {2: ">i2", 3: ">i4", 4: ">f4", 5: ">f8", 16: ">i2"}
 
 
 class FifSamples:
     """Frames in the buffers of one file after the other, `n_samples` a channel in all.
 
-    Memory: the block returned, twice.
+    Memory: the block returned.
     """
 
     def __init__(
         self, paths: Sequence[Path], outlines: Sequence[FifOutline], coding: int, n_channels: int
     ) -> None:
-        stored = np.dtype(_TYPES[coding])
-        self._frame = stored.itemsize * n_channels
+        self._stored = np.dtype(_TYPES[coding])
+        self._frame = self._stored.itemsize * n_channels
         self._n_channels = n_channels
         self._buffers = [
             (number, buffer.position)
@@ -37,8 +37,7 @@ class FifSamples:
         lengths = np.array(sizes, np.int64) // self._frame
         self._bounds = np.concatenate([[0], np.cumsum(lengths)])
         self.n_samples = int(self._bounds[-1])
-        self._bytes = Scratch(np.uint8)
-        self._out = Scratch(stored)
+        self._frames = Scratch(np.uint8)
         self._files: list[SampleFile] = []
         try:
             for path in paths:
@@ -61,25 +60,17 @@ class FifSamples:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` as (n_channels, stop - start), as stored, uncalibrated."""
-        out = self._out.array(self._n_channels, stop - start)
+        frames = self._frames.array(stop - start, self._frame)
         at = start
         while at < stop:
             index = int(np.searchsorted(self._bounds, at, "right")) - 1
-            until = min(int(self._bounds[index + 1]), stop)
-            frames = self._frames(index, at - int(self._bounds[index]), until - at)
-            transpose_into(out[:, at - start : until - start], frames)
+            first, end = int(self._bounds[index]), int(self._bounds[index + 1])
+            until = min(end, stop)
+            number, position = self._buffers[index]
+            stored = frames[at - start : until - start].reshape(-1)
+            self._files[number].fill(stored, position + (at - first) * self._frame)
             at = until
-        return out
-
-    def _frames(self, index: int, first: int, count: int) -> NDArray[Any]:
-        """Some frames of one buffer, (count, n_channels)."""
-        number, position = self._buffers[index]
-        raw = self._bytes.array(count * self._frame)
-        self._files[number].fill(raw, position + first * self._frame)
-        values = raw.view(self._out.dtype)
-        if np.little_endian:
-            values.byteswap(inplace=True)
-        return values.reshape(count, self._n_channels)
+        return native_order(frames.reshape(-1).view(self._stored)).reshape(-1, self._n_channels).T
 
     def close(self) -> None:
         """Close the files; closing twice is harmless."""

@@ -11,7 +11,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from converter.contract.codes import FailureCode, RecordingError
-from converter.recording.readers.binary import Scratch, transpose_into
+from converter.recording.readers.binary import Scratch, native_order
 from converter.recording.readers.claims import check_unpacked
 
 CHUNK_CACHE_BYTES = 256 << 20
@@ -58,22 +58,19 @@ class Hdf5Samples:
         self.shape: tuple[int, ...] = dataset.shape[::-1]
         self.granule: int = dataset.chunks[0] if dataset.chunks else 1
         self._n_rows: int = dataset.shape[1] if len(dataset.shape) > 1 else 1
-        self._rows = Scratch(dataset.dtype)
+        self._frames = Scratch(dataset.dtype)
         self.dtype: np.dtype[Any] = dataset.dtype.newbyteorder("=")
-        self._out = Scratch(self.dtype)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` as (n_channels, stop - start), valid until the next read."""
-        out = self._out.array(self._n_rows, stop - start)
-        if out.size:
-            self._fill(out, start, stop)
-        return out
+        frames = self._frames.array(stop - start, self._n_rows)
+        if frames.size:
+            self._fill(frames, start, stop)
+        return native_order(frames).T
 
-    def _fill(self, out: NDArray[Any], start: int, stop: int) -> None:
-        rows = self._rows.array(stop - start, self._n_rows)
-        stored = rows.reshape(stop - start, *self._dataset.shape[1:])
+    def _fill(self, frames: NDArray[Any], start: int, stop: int) -> None:
+        stored = frames.reshape(stop - start, *self._dataset.shape[1:])
         self._dataset.read_direct(stored, np.s_[start:stop])
-        transpose_into(out, rows)
 
 
 class DeflatedSamples(Hdf5Samples):
@@ -94,14 +91,13 @@ class DeflatedSamples(Hdf5Samples):
         expected = math.prod(-(-length // size) for length, size in sizes)
         return bool(dataset.id.get_num_chunks() == expected)
 
-    def _fill(self, out: NDArray[Any], start: int, stop: int) -> None:
+    def _fill(self, frames: NDArray[Any], start: int, stop: int) -> None:
         height, width = self._dataset.chunks
         for row in range(start // height * height, stop, height):
             first, last = max(start, row), min(stop, row + height)
             for column in range(0, self.shape[0], width):
-                target = out[column : column + width, first - start : last - start]
-                chunk = self._chunk(row, column)
-                transpose_into(target, chunk[first - row : last - row, : len(target)])
+                target = frames[first - start : last - start, column : column + width]
+                target[...] = self._chunk(row, column)[first - row : last - row, : target.shape[1]]
 
     def _chunk(self, row: int, column: int) -> NDArray[Any]:
         skipped, content = self._dataset.id.read_direct_chunk((row, column))

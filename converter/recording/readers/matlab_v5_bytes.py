@@ -14,7 +14,7 @@ from converter.recording.readers.binary import (
     MultiplexedFile,
     SampleFile,
     Scratch,
-    transpose_into,
+    native_order,
 )
 from converter.recording.readers.claims import UNPACKED_FREELY, check_unpacked
 
@@ -127,15 +127,12 @@ class ArraySamples:
     granule = 1
 
     def __init__(self, array: NDArray[Any]) -> None:
-        self._array = array
         self.shape: tuple[int, ...] = array.shape
-        self._out = Scratch(array.dtype.newbyteorder("="))
+        self._array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Columns `start:stop`."""
-        out = self._out.array(self.shape[0], stop - start)
-        transpose_into(out, self._array[:, start:stop].T)
-        return out
+        return self._array[:, start:stop]
 
 
 class InflatedSamples:
@@ -154,7 +151,6 @@ class InflatedSamples:
         self._stream: Inflated | None = None
         self._next = 0  # the column that the stream is at
         self._columns = Scratch(dtype)
-        self._out = Scratch(np.dtype(dtype).newbyteorder("="))
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Columns `start:stop`."""
@@ -165,9 +161,7 @@ class InflatedSamples:
         self._stream.skip((start - self._next) * self.shape[0] * columns.itemsize)
         self._stream.fill(columns.reshape(-1).view(np.uint8))
         self._next = stop
-        out = self._out.array(self.shape[0], stop - start)
-        transpose_into(out, columns)
-        return out
+        return native_order(columns).T
 
 
 class FileSamples:
