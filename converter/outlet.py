@@ -87,6 +87,9 @@ def outlets() -> Iterator[Readers]:
     """Make outlets of sys.stdout and sys.stderr, where they have a descriptor."""
     readers, before = Readers(), (sys.stdout, sys.stderr)
     out, err = (_outlet(stream) for stream in before)
+    if out is not None and err is not None and os.path.sameopenfile(out.fileno(), err.fileno()):
+        err.drain(None)
+        err = out  # of two threads, one would write into the other's line
     sys.stdout, sys.stderr = out or before[0], err or before[1]
     try:
         yield readers

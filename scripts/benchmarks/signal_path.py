@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ SHAPES = {
 QUICK_SHAPES = {SHORT: SHAPES[SHORT], NORMAL: Shape(64, 1000, 5 * 60)}
 CTF_SECONDS = {SHORT: 30, NORMAL: 172}  # of 356 channels at 1200 Hz
 TINY_SECONDS = 4
+# For so long ext4 looks past the inodes of deleted files whenever one is made, which would be
+# measured; while a case is measured, nothing is deleted.
+DELETED_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ def measure_signal(options: Options) -> Part:
             except JobFailed as error:
                 part.failures.append(f"{case.name}: {error}")
             shutil.rmtree(folder)
+            time.sleep(DELETED_SECONDS)
     part.figures = {result.name: result.to_json() for result in results}
     part.tables = tables(results, part)
     return part
@@ -93,7 +98,8 @@ class Comparison:
         tiny = Shape(2, case.shape.rate, TINY_SECONDS)
         self._tiny = make_recording(case.made, tiny, folder / "tiny", cache)
         self._recording = make_recording(case.made, case.shape, folder / "recording", cache)
-        self._work = folder / "work"
+        self._runs = 0
+        self._stores: dict[str, Path] = {}  # the latest of each side
         self._peer_error: str | None = None
 
     def run(self) -> Result:
@@ -108,36 +114,31 @@ class Comparison:
             peer_error=self._peer_error,
         )
         for side in {ONE, PEERS} & result.sides.keys():
-            result.stores[side] = store_files(self._kept(side))
+            result.stores[side] = store_files(self._stores[side])
         if PEERS in result.sides:
-            result.difference = difference(self._kept(ONE), self._kept(PEERS))
+            result.difference = difference(self._stores[ONE], self._stores[PEERS])
         return result
-
-    def _kept(self, side: str) -> Path:
-        return self._folder / f"{side}.zarr"
 
     def _measure(self, side: str) -> Measurement | None:
         """Measure one side; None where biosigIO can't read the recording."""
-        self._work.mkdir()
+        self._runs += 1
+        work = self._folder / f"run-{self._runs}"
+        work.mkdir()
         try:
-            measured = self._benches[side].measure(self._job(side))
+            measured = self._benches[side].measure(self._job(side, work))
         except JobFailed as error:
             if side != PEERS:
                 raise
             self._peer_error = str(error).strip().splitlines()[-1]
             return None
-        else:
-            if side in (ONE, PEERS):
-                shutil.rmtree(self._kept(side), ignore_errors=True)
-                (self._work / "store.zarr").rename(self._kept(side))
-            return measured
-        finally:
-            shutil.rmtree(self._work)
+        if side in (ONE, PEERS):
+            self._stores[side] = work / "store.zarr"
+        return measured
 
-    def _job(self, side: str) -> Job:
+    def _job(self, side: str, work: Path) -> Job:
         if side == LIMIT:
-            return Limit(self._recording, self._kept(ONE))
+            return Limit(self._recording, self._stores[ONE])
         if side == PEERS:
-            return PeerConversion(self._recording, self._tiny, self._work)
+            return PeerConversion(self._recording, self._tiny, work)
         threads = 2 if side == TWO else 1
-        return Conversion(self._recording, self._tiny, self._work, threads)
+        return Conversion(self._recording, self._tiny, work, threads)

@@ -277,8 +277,12 @@ def test_what_a_killed_run_leaves_does_not_hinder_the_next(
     assert server.stalled.wait(60)
     repository = cache(origin) / f"{ID}.git"
     wait_until((repository / "shallow.lock").exists)
-    descendants = list(beneath(run.pid)) if with_git else []
-    for pid in (run.pid, *descendants):
+    stopped: set[int] = set()
+    while new := {run.pid, *(beneath(run.pid) if with_git else ())} - stopped:
+        for pid in new:  # what is stopped begins no other
+            os.kill(pid, signal.SIGSTOP)
+        stopped |= new
+    for pid in stopped:
         os.kill(pid, signal.SIGKILL)
     run.communicate()
     server.stalls = False

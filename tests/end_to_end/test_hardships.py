@@ -177,6 +177,7 @@ def test_a_reader_that_is_stuck_holds_nothing_up(
         assert run.wait(60) == 0
         assert f"{RECORDINGS} recordings = {RECORDINGS} stores" in said
         assert said.count("\n[") == RECORDINGS
+        assert said.rindex("\n[") < said.index(" stores"), "stdout and stderr are in order"
     check_invariant(tmp_path / "dest" / DATASET_ID / "zarr")
 
 
