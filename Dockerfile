@@ -18,6 +18,7 @@ RUN python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))
 
 COPY README.md LICENSE ./
 COPY schemas schemas
+COPY scripts/compile_passes.py scripts/
 COPY converter converter
 RUN pip install --no-deps .
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv in the checkout and installs the project in it, editable, with the pinned
-# dependencies; does nothing where that was done for the same pyproject.toml and constraints.txt.
+# dependencies; does nothing where that was done for the same dependencies and compiled code.
 #
 #   scripts/environment.sh EXTRA        EXTRA is view or test, see pyproject.toml
 #
@@ -15,6 +15,7 @@ python=${PYTHON:-python3}
 
 fail() { echo "scripts/environment.sh: $*" >&2; exit 1; }
 
+compiled=(converter/recording/passes.c scripts/compile_passes.py)
 new_enough='import sys; sys.exit(sys.version_info < (3, 11))'
 if ! .venv/bin/python -c "$new_enough" 2>/dev/null; then
     command -v "$python" >/dev/null ||
@@ -25,9 +26,9 @@ if ! .venv/bin/python -c "$new_enough" 2>/dev/null; then
         fail "$python cannot make a virtual environment (Debian: apt-get install python3-venv)"
 fi
 
-wanted="$(pwd) $(cat pyproject.toml constraints.txt | git hash-object --stdin)"
+wanted="$(pwd) $(cat pyproject.toml constraints.txt "${compiled[@]}" | git hash-object --stdin)"
 stamp=.venv/installed-$extra
-if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || [ ! -e converter/recording/libpasses.so ]; then
     echo "Installing into .venv (a minute or two) ..." >&2
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \
         --constraint constraints.txt --editable ".[$extra]"

@@ -198,14 +198,14 @@ void resample(const float *block, size block_stride, size n_channels, const int6
     }
 }
 
-/* Codes: (sample - low) * per_step + lowest, to the nearest, halves to even. */
-void quantise(const float *samples, size stride, size n_channels, size n, const float *low,
-              const float *per_step, const float *lowest, int16_t *out, size out_stride)
+/* Codes: (sample - middle) * per_step + middle_code, to the nearest, halves to even. */
+void quantise(const float *samples, size stride, size n_channels, size n, const float *middle,
+              const float *per_step, const float *middle_code, int16_t *out, size out_stride)
 {
     const float rounder = 12582912.0f; /* 1.5 * 2^23: of a sum with it no fraction is left */
     for (size c = 0; c < n_channels; c++, samples += stride, out += out_stride)
         for (size t = 0; t < n; t++) {
-            float step = (samples[t] - low[c]) * per_step[c] + lowest[c] + rounder;
+            float step = (samples[t] - middle[c]) * per_step[c] + middle_code[c] + rounder;
             int32_t bits;
             memcpy(&bits, &step, sizeof bits);
             out[t] = (int16_t)bits;

@@ -155,16 +155,18 @@ def resample(
 
 
 def quantise(
-    samples: Float32, low: Float32, per_step: Float32, lowest: Float32, out: Int16
+    samples: Float32, middle: Float32, per_step: Float32, middle_code: Float32, out: Int16
 ) -> None:
-    """Codes `(samples - low) * per_step + lowest` of (n_channels, n), to the nearest, into `out`.
+    """Codes `(samples - middle) * per_step + middle_code`, to the nearest, into `out`.
 
-    The other three have a value a channel, and their codes fit int16.
+    Samples and codes are (n_channels, n), the others values a channel; codes must fit int16.
     """
     _check(samples.shape == out.shape and _has_rows(samples, np.float32))
-    _check(_has_rows(out, np.int16) and len(low) == len(per_step) == len(lowest) == len(out))
-    _check(all(_is_plain(array, np.float32) for array in (low, per_step, lowest)))
-    values = (_at(low), _at(per_step), _at(lowest))
+    _check(
+        _has_rows(out, np.int16) and len(out) == len(middle) == len(per_step) == len(middle_code)
+    )
+    _check(all(_is_plain(array, np.float32) for array in (middle, per_step, middle_code)))
+    values = (_at(middle), _at(per_step), _at(middle_code))
     _library.quantise(
         _at(samples), _stride(samples), *samples.shape, *values, _at(out), _stride(out)
     )

@@ -52,21 +52,24 @@ class Quantiser:
         # Ranges near the end of float32's own (1e-38) are enlarged, which is exact.
         enlarge = np.exp2(np.where(span < TINY, 100, 0))
         self._enlarge = enlarge.astype(np.float32)[:, None] if (enlarge > 1).any() else None
-        self._low = (limits.low * enlarge).astype(np.float32)
         per_step = np.where(constant_channel, 0.0, 1 / (step * enlarge))
         self._per_step = per_step.astype(np.float32)
-        self._lowest = np.where(constant_channel, 0, LOWEST).astype(np.float32)
+        # Codes are counted from the middle of the range: there float32 has the finest steps.
+        low = limits.low * enlarge
+        self._middle = (low + span * enlarge / 2).astype(np.float32)
+        middle_code = (self._middle - low) * per_step + LOWEST
+        self._middle_code = np.where(constant_channel, 0.0, middle_code).astype(np.float32)
         self.scale: Float64 = np.where(constant_channel, 1.0, step * gain)
         start = limits.low * gain + constant
         self.offset: Float64 = np.where(constant_channel, start, start - LOWEST * self.scale)
 
     def codes(self, parts: Sequence[Float32]) -> Int16:
         """Codes (n_channels, n) of stretches of the signal that follow one another."""
-        codes = np.empty((len(self._low), sum(part.shape[1] for part in parts)), np.int16)
+        codes = np.empty((len(self._middle), sum(part.shape[1] for part in parts)), np.int16)
         at = 0
         for part in parts:
             out = codes[:, at : at + part.shape[1]]
             at += part.shape[1]
             samples = part if self._enlarge is None else part * self._enlarge
-            passes.quantise(samples, self._low, self._per_step, self._lowest, out)
+            passes.quantise(samples, self._middle, self._per_step, self._middle_code, out)
         return codes

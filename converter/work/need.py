@@ -17,15 +17,16 @@ from ..dataset.recording import Recording
 from ..recording.rates import RATE_CAPS
 from ..recording.readers import Format
 from ..recording.sidecars.metadata import merge_json
+from ..recording.waiting import IN_MEMORY
 
 _MB = 1 << 20
 
 MOST_THREADS: Final = 8
 """What a conversion is given beyond these has no memory in its need."""
 
-# Blocks, buffers, up to 32 MB of served signal, and code that is imported on the way: 10 to 75 MB
-# with one thread, and 25 MB for each thread more, so that 256 channels take 275 MB with eight.
-_BASE = 300 * _MB
+# Blocks, buffers, and code that is imported on the way: 10 to 65 MB with one thread, and 10 MB for
+# each thread more. MNE's readers hold a block of theirs, too.
+_BASE = 240 * _MB
 _LEAST_BASE = 64 * _MB
 # Chunks of 4 s, their quantised and compressed copies and one of each view level: 55 kB a channel
 # at 1000 Hz, and 150 kB with eight threads. A file of less than that does not fill them.
@@ -37,9 +38,10 @@ _CHANNELS_UNTOLD, _CHANNELS_MOST = 512, 8192
 # and their rows once more on the way out of the worker.
 _SIDECARS, _SIDECARS_SCRATCH = 60, 8
 
-# A served sample in scratch, bytes: 4 as float32, then 2 as int16 and two thirds more in views;
-# compression saves little of noise, and files end in half-filled blocks of the disk.
-_SERVED = 8
+# A served sample, bytes: 4 as float32, which waits in memory or in scratch; in scratch 2 as int16,
+# too, and two thirds more in views. Compression saves little of noise, and files end in half-filled
+# blocks of the disk.
+_WAITING, _SERVED = 4, 8
 _STORE = 2 * _MB  # of metadata, at least
 _UNLIKE_DECLARED = 1.25  # slower channels beside those of the declared rate
 
@@ -125,8 +127,9 @@ def need_of(
     files = (*recording.members, *recording.sidecars.entries())
     copied = sum(entry.size for entry in files if is_fetched or entry.key is None)
     served = size / model.sample * _served_share(recording, rate)
+    waiting = min(IN_MEMORY, _WAITING * served)
     return Need(
-        memory=round(_BASE + channels + held + _SIDECARS * sidecars),
+        memory=round(_BASE + channels + held + waiting + _SIDECARS * sidecars),
         scratch=round(copied + _SERVED * served + _STORE + _SIDECARS_SCRATCH * sidecars),
         least=round(_LEAST_BASE + least),
     )

@@ -128,6 +128,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _serve(connection: Connection, modules: Sequence[str]) -> None:
     for name in modules:
         importlib.import_module(name)
+    # A collector that visits all that was imported has it copied for each job: not so in
+    # nemar-convert's workers, and on no side here.
+    gc.collect()
+    gc.freeze()
     fork = multiprocessing.get_context("fork")
     with suppress(EOFError):
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -124,6 +125,7 @@ class Comparison:
         self._runs += 1
         work = self._folder / f"run-{self._runs}"
         work.mkdir()
+        os.sync()  # what others wrote is not written while this one is measured
         try:
             measured = self._benches[side].measure(self._job(side, work))
         except JobFailed as error:

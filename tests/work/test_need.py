@@ -80,7 +80,7 @@ def test_formats_with_a_bounded_buffer(name: str, is_dir: bool) -> None:
 
 def test_a_matrix_inside_a_set_file_is_held_up_to_what_a_reader_keeps() -> None:
     of_inside = [need(recording("sub-01_eeg.set", size)).memory for size in (80 * MB, 177 * GB)]
-    beside = need(recording("sub-01_eeg.set", MB, 80 * MB, beside=".fdt")).memory
+    beside = need(recording("sub-01_eeg.set", MB, 177 * GB, beside=".fdt")).memory
     # 64 MB are kept; the 160 MB that 80 MB would be as float64 are never there.
     assert of_inside[0] == of_inside[1]
     assert 64 * MB < of_inside[0] - beside < 100 * MB
