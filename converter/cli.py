@@ -317,6 +317,9 @@ def _main(argv: Sequence[str] | None, readers: Readers) -> int:
     except KeyboardInterrupt:  # while modules were imported
         _say("nemar-convert: interrupted before anything was done")
         return INTERRUPTED
+    except ImportError as error:
+        _say(f"nemar-convert: this installation is not whole: {error}")
+        return NOTHING_PUBLISHED
 
 
 def _convert(arguments: argparse.Namespace, settings: Settings, readers: Readers) -> int:

@@ -70,9 +70,9 @@ def _opened(path: Path, digest: str) -> ctypes.CDLL:
             function.restype = ctypes.c_ssize_t if name.startswith("lanes") else None
         compiled = (ctypes.c_char * len(digest)).in_dll(library, "source_digest").value.decode()
     except (OSError, AttributeError, ValueError) as error:
-        raise ImportError(f"{path.name} can't be loaded: install nemar-convert again") from error
+        raise ImportError(f"{path.name} can't be loaded, install nemar-convert again") from error
     if compiled != digest:
-        raise ImportError(f"{path.name} is not of this passes.c: install nemar-convert again")
+        raise ImportError(f"{path.name} is not of this passes.c, install nemar-convert again")
     return library
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,6 +180,27 @@ def test_a_reader_that_is_stuck_holds_nothing_up(
         assert said.count("\n[") == RECORDINGS
         assert said.rindex("\n[") < said.index(" stores"), "stdout and stderr are in order"
     check_invariant(tmp_path / "dest" / DATASET_ID / "zarr")
+
+
+@pytest.mark.parametrize("compiled", [None, "int main() { return 0; }"])
+def test_an_installation_whose_compiled_part_is_another(
+    dataset: History, tmp_path: Path, compiled: str | None
+) -> None:
+    own = Path(__file__).parents[2]
+    shutil.copytree(own / "schemas", tmp_path / "schemas")
+    package = shutil.copytree(own / "converter", tmp_path / "converter")
+    for library in package.glob("recording/libpasses*"):
+        library.unlink()
+        if compiled is not None:
+            library.write_text(compiled)
+    run = command(dataset, tmp_path / "dest", cwd=tmp_path)
+    assert ended(run) == (
+        1,
+        "",
+        "nemar-convert: this installation is not whole: libpasses.so can't be loaded, install "
+        "nemar-convert again\n",
+    )
+    assert not (tmp_path / "dest").exists()
 
 
 # Days to and fro, in every process of the run.
