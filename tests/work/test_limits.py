@@ -171,11 +171,15 @@ def held(recording: LocalRecording, work: Path) -> int:
 def test_samples_inside_a_set_file_are_streamed(
     write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the version: 48 MB of samples, 96 MB as float64, in less than half of that."""
+    """Whatever the version: 48 MB of samples, 96 MB as float64, in less than half of that.
+
+    What waits to be quantised is no part of it.
+    """
     samples = np.random.default_rng(2).normal(0, 30, (8, 1_500_000)).round().astype("f4")
     path = tmp_path / "a_eeg.set"
     write(path, fields(samples, nbchan=8, pnts=samples.shape[1], chanlocs=None))
     monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", MB)
+    monkeypatch.setattr("converter.recording.waiting.IN_MEMORY", 0)
     assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB
 
 
