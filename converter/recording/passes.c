@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 typedef ptrdiff_t size;
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -37,8 +40,13 @@ const char source_digest[] = SOURCE_DIGEST;
 int has_avx2(void)
 {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    unsigned a, b, c, d, state, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_FMA) || !(c & bit_OSXSAVE))
+        return 0;
+    __asm__("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
+    if ((state & 6) != 6) /* the system keeps no wide registers */
+        return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2) != 0;
 #else
     return 0;
 #endif
