@@ -24,6 +24,7 @@ typedef vec4 vec;
 #define VECTORS (LANES / STEP)
 #define OUTPUTS 4 /* of a product: their sums fit the registers */
 #define RUN 128   /* samples that are transposed at once: they stay in the first cache */
+#define ROW (RUN + 4) /* rows a power of two apart would share a part of it */
 #define INLINE static inline __attribute__((always_inline))
 
 #if defined(__clang__) || __GNUC__ >= 12
@@ -107,13 +108,13 @@ static size unusable(const float *samples, size n, float largest)
                 across_##TYPE(raw + t * sample_stride, base, sign, out + t * LANES);               \
             return;                                                                                \
         }                                                                                          \
-        float rows[LANES][RUN + 4];                                                                     \
+        float rows[LANES][ROW];                                                                    \
         for (size c = 0; c < LANES; c++)                                                           \
             along_##TYPE(raw + c * channel_stride, 1, n, first[c], sign[c], rows[c], 1);           \
         size t = 0;                                                                                \
         for (; t + 4 <= n; t += 4)                                                                 \
             for (size c = 0; c < LANES; c += 4)                                                    \
-                transpose4(&rows[c][t], RUN + 4, out + t * LANES + c, LANES);                          \
+                transpose4(&rows[c][t], ROW, out + t * LANES + c, LANES);                          \
         for (; t < n; t++)                                                                         \
             for (size c = 0; c < LANES; c++)                                                       \
                 out[t * LANES + c] = rows[c][t];                                                   \

@@ -50,7 +50,7 @@ class Quantiser:
         constant_channel = span <= 0
         step = np.where(constant_channel, 1.0, span / STEPS)
         # Ranges near the end of float32's own (1e-38) are enlarged, which is exact.
-        enlarge = np.exp2(np.where(span < TINY, 100, 0))
+        enlarge = np.exp2(np.where((span > 0) & (span < TINY), 100, 0))
         self._enlarge = enlarge.astype(np.float32)[:, None] if (enlarge > 1).any() else None
         per_step = np.where(constant_channel, 0.0, 1 / (step * enlarge))
         self._per_step = per_step.astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,13 +32,15 @@ def test_within_half_a_step_over_the_whole_range(span, gain, constant, seed):
     assert (np.abs(published - physical) <= quantiser.scale[:, None] * 0.51 + rounding).all()
 
 
-def test_a_constant_channel_keeps_its_value_exactly():
-    samples = np.full((1, 10), 3.5, np.float32)
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [0.0, 3.5, -1e30, 1e-38])
+def test_a_constant_channel_keeps_its_value_exactly(value):
+    samples = np.full((1, 10), value, np.float32)
     limits = Range(1)
     limits.include(samples)
     quantiser = Quantiser(limits, np.array([0.1]), np.array([7.0]))
     assert quantiser.scale.tolist() == [1.0]
-    assert quantiser.offset.tolist() == [3.5 * 0.1 + 7.0]
+    assert quantiser.offset.tolist() == [float(np.float32(value)) * 0.1 + 7.0]
     assert not quantiser.codes([samples]).any()
 
 
