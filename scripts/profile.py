@@ -39,13 +39,20 @@ MOST_FUNCTIONS = 30
 
 # The phase of a stack is that of its innermost frame in the package.
 PACKAGE = f"{os.sep}converter{os.sep}"
-FUNCTIONS = {("recording/zarr_v3", "encode"): "compress"}
+FUNCTIONS = {
+    ("recording/zarr_v3", "encode"): "compress",
+    ("recording/passes", "resample"): "resample",
+    ("recording/passes", "quantise"): "quantise",
+    ("recording/passes", "fold"): "views",
+}
 MODULES = {
     "recording/readers/": "read",
     "recording/resample": "resample",
     "recording/quantise": "quantise",
     "recording/views": "views",
     "recording/zarr_v3": "files",
+    "recording/passes": "blocks",
+    "recording/waiting": "blocks",
     "recording/baseline": "blocks",
     "recording/native": "blocks",
     "recording/served": "blocks",
