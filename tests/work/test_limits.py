@@ -24,6 +24,7 @@ from converter.work.limits import confined, peak_memory, time_limit
 
 from ..fixture_outcomes import FIXTURE_DATASET, WITHHELD
 from ..fuzz.conversions import CONTEXT
+from ..readers.test_edf import Signal, edf_bytes
 from ..readers.test_eeglab import fields, write_h5, write_v5, write_v7
 
 MB = 1 << 20
@@ -179,6 +180,18 @@ def test_samples_inside_a_set_file_are_streamed(
     path = tmp_path / "a_eeg.set"
     write(path, fields(samples, nbchan=8, pnts=samples.shape[1], chanlocs=None))
     monkeypatch.setattr("converter.recording.readers.matlab_v5.KEPT_BYTES", MB)
+    monkeypatch.setattr("converter.recording.waiting.IN_MEMORY", 0)
+    assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB
+
+
+@on_linux
+def test_a_long_record_of_one_channel_costs_no_more_than_its_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spr = 2_000_000
+    record = np.arange(spr, dtype="<i2").tobytes()
+    path = tmp_path / "a_eeg.edf"
+    path.write_bytes(edf_bytes([Signal("Cz", spr=spr)], [record] * 4, duration="2000"))
     monkeypatch.setattr("converter.recording.waiting.IN_MEMORY", 0)
     assert held(LocalRecording(path.name, "eeg", path), tmp_path) < 24 * MB
 
