@@ -11,10 +11,8 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from .passes import Float64, Int64
 
 KAISER_BETA = 5.0
 HALF_LENGTH = 10  # zero crossings on each side

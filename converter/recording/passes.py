@@ -79,16 +79,21 @@ def _opened(path: Path, digest: str) -> ctypes.CDLL:
 _library = _load()
 
 
+def n_blocks(n_channels: int) -> int:
+    """How many groups of lanes so many channels fill."""
+    return -(-n_channels // LANES)
+
+
 def lane_values(values: NDArray[Any], dtype: type = np.float64) -> NDArray[Any]:
     """A value a channel, as one a lane; lanes without a channel have 0."""
-    lanes: NDArray[Any] = np.zeros(-(-len(values) // LANES) * LANES, dtype)
+    lanes: NDArray[Any] = np.zeros(n_blocks(len(values)) * LANES, dtype)
     lanes[: len(values)] = values
     return lanes
 
 
 def empty_block(n_channels: int, n_samples: int) -> Float32:
     """An uninitialised block whose samples each begin a cache line."""
-    shape = (-(-n_channels // LANES), n_samples, LANES)
+    shape = (n_blocks(n_channels), n_samples, LANES)
     size = math.prod(shape) * np.dtype(np.float32).itemsize
     memory = np.empty(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
@@ -103,7 +108,7 @@ def to_lanes(raw: NDArray[Any], first: Float64, sign: Float32, out: Float32) -> 
     LARGEST; lanes without a channel become 0.
     """
     raw = _readable(raw)
-    _check(out.shape == (-(-len(raw) // LANES), raw.shape[1], LANES) and _is_block(out))
+    _check(out.shape == (n_blocks(len(raw)), raw.shape[1], LANES) and _is_block(out))
     _check(first.dtype == np.float64 and sign.dtype == np.float32)
     _check(len(first) == len(sign) == len(out) * LANES)
     along, across = (stride // raw.itemsize for stride in raw.strides)
@@ -138,11 +143,7 @@ def resample(
     """
     n_sets, width, outputs = weights.shape
     _check(_is_block(block) and len(out) <= len(block) * LANES and _has_rows(out, np.float32))
-    _check(
-        out.shape[1] == OUTPUTS * len(starts)
-        and len(constant) == len(block) * LANES
-        and outputs == OUTPUTS
-    )
+    _check(out.shape[1] == OUTPUTS * len(starts) and len(constant) == len(block) * LANES)
     _check(outputs == OUTPUTS and ripple.shape == (n_sets, OUTPUTS))
     _check(len(starts) == len(which) > 0)
     _check(all(_is_plain(array, np.float32) for array in (weights, ripple, constant)))

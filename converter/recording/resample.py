@@ -19,7 +19,7 @@ from .filters import filter_of
 from .passes import OUTPUTS, Float32, Float64, Int64
 
 MOST_WEIGHTS = 1 << 18  # held at a time: 2 MB of float64 while they are computed
-RUN = 256  # outputs whose place is found at once: the products fit 64 bits
+RUN = 256  # that are divided at once: the products fit 64 bits
 
 
 def output_length(n_in: int, ratio: Fraction) -> int:
@@ -46,14 +46,21 @@ class Resampler:
 
     `ratio` is served / native, exact. Signals come as blocks (see `passes`) and are made as
     (n_channels, n). An output is the same number in any stretch.
+
+    `constant` holds a value a channel that was subtracted from all samples before they come
+    here: the filter passes a constant with a gain that differs from 1 by up to 1e-4 from phase
+    to phase, and the result contains what resample_poly would make of it, less the constant
+    itself.
     """
 
-    def __init__(self, ratio: Fraction, n_in: int) -> None:
+    def __init__(self, ratio: Fraction, n_in: int, constant: Float64) -> None:
         if not 0 < ratio < 1:
             raise ValueError(f"a served rate below the native rate is expected, not {ratio} of it")
         self.n_out = output_length(n_in, ratio)
         self._filter = filter_of(ratio)
-        self._n_in = n_in
+        self._n_in, self._n_channels = n_in, len(constant)
+        bounded = np.clip(constant, -passes.LARGEST, passes.LARGEST)
+        self._constant = passes.lane_values(bounded, np.float32)
         self._width = self._filter.width(OUTPUTS)
         # Products this far apart have the same weights.
         self._period = ratio.numerator // math.gcd(ratio.numerator, OUTPUTS)
@@ -68,24 +75,18 @@ class Resampler:
         start, stop = self._window(first, last)
         return max(0, start), min(stop, self._n_in)
 
-    def outputs(self, block: Float32, first: int, last: int, constant: Float64) -> Float32:
-        """Outputs `first:last`; `block` holds the samples that `inputs` tells.
-
-        `constant` holds a value a channel that was subtracted from all samples before they
-        came here: the filter passes a constant with a gain that differs from 1 by up to 1e-4
-        from phase to phase, and the result contains what resample_poly would make of it, less
-        the constant itself.
-        """
+    def outputs(self, block: Float32, first: int, last: int) -> Float32:
+        """Outputs `first:last`; `block` holds the samples that `inputs` tells."""
         start, stop = self._window(first, last)
         if start < 0 or stop > self._n_in:
             beyond = (max(0, -start), max(0, stop - self._n_in))
             block = np.pad(block, ((0, 0), beyond, (0, 0)), "edge")
         begin, end = first // OUTPUTS, -(-last // OUTPUTS)
-        lanes = passes.lane_values(np.clip(constant, -passes.LARGEST, passes.LARGEST), np.float32)
-        out = np.empty((len(constant), (end - begin) * OUTPUTS), np.float32)
+        out = np.empty((self._n_channels, (end - begin) * OUTPUTS), np.float32)
         for at, starts, which, kept in self._products(begin, end):
             made = out[:, at * OUTPUTS : (at + len(starts)) * OUTPUTS]
-            passes.resample(block, starts - start, which, kept.weights, kept.ripple, lanes, made)
+            own = (kept.weights, kept.ripple, self._constant)
+            passes.resample(block, starts - start, which, *own, made)
         return out[:, first - begin * OUTPUTS : last - begin * OUTPUTS]
 
     def _window(self, first: int, last: int) -> tuple[int, int]:
@@ -109,16 +110,10 @@ class Resampler:
     def _places(self, begin: int, end: int) -> tuple[Int64, Int64]:
         """First inputs of products `begin:end`, and offsets as `Filter.weights` takes them."""
         up, down, half = self._filter.up, self._filter.down, self._filter.half
-        starts, offsets = np.empty((2, end - begin), np.int64)
-        for at in range(begin, end, RUN // OUTPUTS):
-            run = slice(at - begin, at - begin + RUN // OUTPUTS)
-            start = self._filter.start(at * OUTPUTS)
-            times = np.arange(len(starts[run])) * (OUTPUTS * down) + (
-                at * OUTPUTS * down - start * up
-            )
-            steps = -((half - times) // up)
-            starts[run], offsets[run] = start + steps, times - steps * up
-        return starts, offsets
+        before = half - up + 1  # up to it a sample may lie before an output's reach
+        first, step = begin * OUTPUTS * down - before, OUTPUTS * down
+        starts, rests = _divided(first, step, up, end - begin)
+        return starts, rests + before
 
 
 class NearestSample:
@@ -134,11 +129,18 @@ class NearestSample:
 
     def sources(self, first: int, last: int) -> Int64:
         """The input sample of each of the outputs `first:last`."""
-        index = np.empty(last - first, np.int64)
-        for at in range(0, len(index), RUN):
-            run = index[at : at + RUN]
-            base, rest = divmod(2 * (first + at) * self._down + self._up, 2 * self._up)
-            whole, part = divmod(self._down, self._up)
-            steps = np.arange(len(run))
-            run[:] = base + steps * whole + (rest + steps * 2 * part) // (2 * self._up)
+        twice = 2 * first * self._down + self._up
+        index, _ = _divided(twice, 2 * self._down, 2 * self._up, last - first)
         return np.minimum(index, self._n_in - 1)
+
+
+def _divided(first: int, step: int, divisor: int, n: int) -> tuple[Int64, Int64]:
+    """Quotients and rests of `first`, `first + step`, ..., exact however large these are."""
+    quotients, rests = np.empty((2, n), np.int64)
+    whole, part = divmod(step, divisor)
+    for at in range(0, n, RUN):
+        base, rest = divmod(first + at * step, divisor)
+        steps = np.arange(min(RUN, n - at))
+        more, rests[at : at + RUN] = np.divmod(rest + steps * part, divisor)
+        quotients[at : at + RUN] = base + steps * whole + more
+    return quotients, rests

@@ -57,11 +57,11 @@ class ServedSignal:
         self._native = NativeSignal(source, index, channels)
         self._ratio, self._geometry = ratio, geometry
         n_in = source.groups[index].n_samples
-        self._resampler = Resampler(ratio, n_in) if ratio != 1 else None
         self._nearest = NearestSample(ratio, n_in)
         self.discrete = np.array([channel.discrete for channel in channels], bool)
         baseline = self._native.baseline
-        self._constant = baseline.constant / baseline.gain  # in relative units
+        constant = baseline.constant / baseline.gain  # in relative units
+        self._resampler = Resampler(ratio, n_in, constant) if ratio != 1 else None
         self._limits = Range(len(channels))
         self._looks: list[Look] = []
         self._waiting = WaitingSignal(len(channels) * geometry.n_samples, folder)
@@ -116,7 +116,7 @@ class ServedSignal:
 
         They are whole products, and whole chunks where these are not much longer.
         """
-        lanes = -(-len(self.discrete) // LANES) * LANES
+        lanes = passes.n_blocks(len(self.discrete)) * LANES
         fitting = BLOCK_VALUES // lanes * self._ratio
         step = round(fitting / self._geometry.chunk) * self._geometry.chunk
         if not step or step % OUTPUTS:
@@ -151,7 +151,7 @@ class ServedSignal:
 
     def _resampled(self, window: _Window, resampler: Resampler) -> Float32:
         first, last = window.first, window.last
-        served = resampler.outputs(window.block, first, last, self._constant)
+        served = resampler.outputs(window.block, first, last)
         if self.discrete.any():
             nearest = self._nearest.sources(first, last) - window.start
             for row in np.flatnonzero(self.discrete):

@@ -136,14 +136,11 @@ def _write_arrays(
     levels = _view_arrays(path / "view", facts)
     pyramid = views.Pyramid(*shape)
 
-    def codes() -> Iterator[Int16]:
-        yield from map(quantiser.codes, chunks)
-
     def encoded(digital: Int16) -> tuple[Int16, bytes]:
         return digital, level_0.encode(digital)
 
     def view_chunks() -> Iterator[views.ViewChunk]:
-        for digital, frame in workers.in_order(encoded, codes()):
+        for digital, frame in workers.in_order(encoded, map(quantiser.codes, chunks)):
             level_0.append(frame)
             yield from pyramid.push(digital)
         yield from pyramid.finish()

@@ -20,14 +20,14 @@ RATIOS = [(1, 4), (1, 2), (125, 256), (125, 512), (5, 24), (225, 916), (25, 32),
 def in_blocks(x, ratio, sizes, constant=None):
     """The whole result, computed in stretches of these lengths from what each needs."""
     constant = np.zeros(len(x)) if constant is None else constant
-    resampler = Resampler(ratio, x.shape[1])
+    resampler = Resampler(ratio, x.shape[1], constant)
     relative = (x - constant[:, None]).astype(np.float32)
     parts, first, turn = [], 0, 0
     while first < resampler.n_out:
         last = min(first + sizes[turn % len(sizes)], resampler.n_out)
         start, stop = resampler.inputs(first, last)
         needed = in_lanes(relative[:, start:stop])
-        parts.append(resampler.outputs(needed, first, last, constant))
+        parts.append(resampler.outputs(needed, first, last))
         first, turn = last, turn + 1
     return np.concatenate(parts, axis=1).astype(np.float64) + constant[:, None]
 
@@ -81,4 +81,4 @@ def test_discrete_channels_take_the_nearest_sample(ratio, block):
 
 def test_upsampling_is_refused():
     with pytest.raises(ValueError, match="below the native rate"):
-        Resampler(Fraction(5, 4), 100)
+        Resampler(Fraction(5, 4), 100, np.zeros(1))

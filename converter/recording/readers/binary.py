@@ -127,17 +127,15 @@ class MultiplexedFile:
     ) -> None:
         self._file = file
         self._offset = offset
-        self._stored = np.dtype(dtype)
         self._n_channels = n_channels
-        self._buffer = Scratch(np.uint8)
+        self._frames = Scratch(dtype)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` as (n_channels, stop - start), as frames lie in the file."""
-        frame = self._stored.itemsize * self._n_channels
-        raw = self._buffer.array((stop - start) * frame)
-        self._file.fill(raw, self._offset + start * frame)
-        frames = native_order(raw.view(self._stored))
-        return frames.reshape(stop - start, self._n_channels).T
+        frames = self._frames.array(stop - start, self._n_channels)
+        position = start * self._n_channels * frames.itemsize
+        self._file.fill(frames.reshape(-1).view(np.uint8), self._offset + position)
+        return native_order(frames).T
 
     def close(self) -> None:
         """Close the file."""

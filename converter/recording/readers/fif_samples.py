@@ -25,8 +25,8 @@ class FifSamples:
     def __init__(
         self, paths: Sequence[Path], outlines: Sequence[FifOutline], coding: int, n_channels: int
     ) -> None:
-        self._stored = np.dtype(_TYPES[coding])
-        self._frame = self._stored.itemsize * n_channels
+        stored = np.dtype(_TYPES[coding])
+        self._frame = stored.itemsize * n_channels
         self._n_channels = n_channels
         self._buffers = [
             (number, buffer.position)
@@ -37,7 +37,7 @@ class FifSamples:
         lengths = np.array(sizes, np.int64) // self._frame
         self._bounds = np.concatenate([[0], np.cumsum(lengths)])
         self.n_samples = int(self._bounds[-1])
-        self._frames = Scratch(np.uint8)
+        self._frames = Scratch(stored)
         self._files: list[SampleFile] = []
         try:
             for path in paths:
@@ -60,17 +60,17 @@ class FifSamples:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Samples `start:stop` as (n_channels, stop - start), as stored, uncalibrated."""
-        frames = self._frames.array(stop - start, self._frame)
+        frames = self._frames.array(stop - start, self._n_channels)
         at = start
         while at < stop:
             index = int(np.searchsorted(self._bounds, at, "right")) - 1
             first, end = int(self._bounds[index]), int(self._bounds[index + 1])
             until = min(end, stop)
             number, position = self._buffers[index]
-            stored = frames[at - start : until - start].reshape(-1)
+            stored = frames[at - start : until - start].reshape(-1).view(np.uint8)
             self._files[number].fill(stored, position + (at - first) * self._frame)
             at = until
-        return native_order(frames.reshape(-1).view(self._stored)).reshape(-1, self._n_channels).T
+        return native_order(frames).T
 
     def close(self) -> None:
         """Close the files; closing twice is harmless."""
