@@ -11,15 +11,13 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 
 from benchmarks.measuring import ONE_THREAD, cpu_seconds
+from benchmarks.phases import sampled
 from benchmarks.report import MB, table
 from rich.console import Console
 
@@ -33,89 +31,8 @@ examples:
         the functions, by their own time
 """
 MODALITIES = ("eeg", "meg", "ieeg", "emg")
-SAMPLING_SECONDS = 0.001
 WIDTH = 100  # where the output is no terminal
 MOST_FUNCTIONS = 30
-
-# The phase of a stack is that of its innermost frame in the package.
-PACKAGE = f"{os.sep}converter{os.sep}"
-FUNCTIONS = {
-    ("recording/zarr_v3", "encode"): "compress",
-    ("recording/passes", "resample"): "resample",
-    ("recording/passes", "quantise"): "quantise",
-    ("recording/passes", "fold"): "views",
-}
-MODULES = {
-    "recording/readers/": "read",
-    "recording/resample": "resample",
-    "recording/quantise": "quantise",
-    "recording/views": "views",
-    "recording/zarr_v3": "files",
-    "recording/passes": "blocks",
-    "recording/waiting": "blocks",
-    "recording/baseline": "blocks",
-    "recording/native": "blocks",
-    "recording/served": "blocks",
-    "recording/store": "blocks",
-    "recording/ordered": "threads",
-    "recording/": "metadata",
-}
-
-
-class Sampler(threading.Thread):
-    """Counts the CPU seconds of the process's other threads by phase."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._clocks: dict[int, float] = {}
-        self._done = threading.Event()
-
-    def run(self) -> None:
-        """Sample until stopped."""
-        while not self._done.wait(SAMPLING_SECONDS):
-            self.sample()
-
-    def sample(self) -> None:
-        """Give each thread's time since the last sample to its phase."""
-        before, self._clocks = self._clocks, {}
-        for thread, frame in sys._current_frames().items():
-            if thread != self.ident:
-                now = time.clock_gettime(time.pthread_getcpuclockid(thread))
-                # A later thread may have the number of one that ended.
-                spent = now - before.get(thread, 0.0)
-                self.seconds[phase(frame)] += spent if spent >= 0 else now
-                self._clocks[thread] = now
-
-    def stop(self) -> None:
-        """End the sampling."""
-        self._done.set()
-        self.join()
-
-
-def phase(frame: FrameType | None) -> str:
-    """What a thread with this innermost frame is at."""
-    while frame is not None:
-        _, inside, name = frame.f_code.co_filename.rpartition(PACKAGE)
-        if inside:
-            module = name.removesuffix(".py").replace(os.sep, "/")
-            known = FUNCTIONS.get((module, frame.f_code.co_name))
-            return known or next((p for m, p in MODULES.items() if module.startswith(m)), "other")
-        frame = frame.f_back
-    return "other"
-
-
-def sampled(run: Callable[[], None], repeats: int) -> dict[str, float]:
-    """Seconds of CPU by phase, of all runs."""
-    sampler = Sampler()
-    sampler.sample()
-    sampler.seconds.clear()
-    sampler.start()
-    for _ in range(repeats):
-        run()
-    sampler.sample()
-    sampler.stop()
-    return sampler.seconds
 
 
 def print_phases(title: str, size: float, run: Callable[[], None], repeats: int) -> None:

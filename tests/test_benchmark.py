@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from converter.recording.readers import open_recording
+from scripts.benchmarks.conversions import convert
+from scripts.benchmarks.phases import FUNCTIONS, MODULES, phase
 from scripts.benchmarks.recordings import Shape, make_recording, source_formats
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
@@ -85,14 +89,38 @@ def test_recordings_hold_the_signal_that_is_written(name: str, tmp_path: Path) -
         assert np.abs(apart).max() < (0.17 if name == "BDF" else 1e-3)
 
 
-def test_profile_shows_the_phases(tmp_path: Path) -> None:
+def test_every_phase_is_that_of_code_that_runs(tmp_path: Path) -> None:
     recording = make_recording(
         source_formats()["EDF"], Shape(16, 500, 20), tmp_path / "made", tmp_path
     )
-    phases = run("profile.py", recording.path, "--repeats", 3, "--threads", 2)
-    assert {"read", "resample", "compress"} <= {
-        line.split()[0] for line in phases.splitlines() if line.strip()
-    }
+    found: set[str] = set()
+    functions: set[tuple[str, str]] = set()
+
+    def see(frame: FrameType, _event: str, _argument: object) -> None:
+        found.add(phase(frame))
+        functions.add((Path(frame.f_code.co_filename).stem, frame.f_code.co_name))
+
+    threading.setprofile(see)
+    sys.setprofile(see)
+    try:
+        convert(recording.local(), tmp_path / "store.zarr", tmp_path, 2)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    assert found == {*FUNCTIONS.values(), *MODULES.values(), "other"}
+    assert {(Path(module).name, name) for module, name in FUNCTIONS} <= functions
+
+
+def test_profile_shows_the_phases(tmp_path: Path) -> None:
+    recording = make_recording(
+        source_formats()["EDF"], Shape(64, 500, 60), tmp_path / "made", tmp_path
+    )
+    lines = run("profile.py", recording.path, "--repeats", 5, "--threads", 2).splitlines()
+    shares = [(line.split()[0], line.split()[-2]) for line in lines if "%" in line]
+    # What takes a tenth of the time is met by one sample at least.
+    assert {"read", "compress"} <= {name for name, _ in shares}
+    assert {name for name, _ in shares} <= {*FUNCTIONS.values(), *MODULES.values(), "other"}
+    assert 95 <= sum(int(share.rstrip("%")) for _, share in shares) <= 105
     assert "Ordered by: internal time" in run("profile.py", recording.path, "--functions")
 
 
