@@ -5,7 +5,6 @@ The process is forked, so it needs no imports and takes what it works on along.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import resource
@@ -17,6 +16,8 @@ from contextlib import suppress
 from multiprocessing import connection
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
+
+from .libc import prctl
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -101,7 +102,7 @@ def _length(received: bytearray) -> int | None:
 def die_with_parent() -> None:
     """Have the kernel kill this process when the one that started it is gone, on Linux."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _work(function: Callable[[], bytes], writer: int, parent: int) -> NoReturn:

@@ -21,14 +21,21 @@ _CONTEXT = get_context("forkserver")
 # Environment of workers, where it says nothing else of these variables. The workers themselves
 # fill the cores, and Arrow's own allocator begins with a gigabyte. A process forked for one
 # recording touches all its memory for the first time: in huge pages, where the C library knows
-# them, a short one takes a tenth less of its time. A worker that is killed leaves locks of progress
-# bars that nobody misses.
+# them, and from one heap that keeps what is given back, a short one takes a fifth less of its
+# time. A worker that is killed leaves locks of progress bars that nobody misses.
 OF_WORKERS: Final = {
     **dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
     ),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "GLIBC_TUNABLES": ":".join(
+        f"glibc.malloc.{name}={value}"
+        for name, value in (
+            ("hugetlb", 1),
+            ("mmap_threshold", 32 << 20),  # the most that it takes
+            ("trim_threshold", 64 << 20),
+        )
+    ),
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 

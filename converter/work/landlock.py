@@ -1,20 +1,20 @@
 """Linux's Landlock: a process gives up rights for good, for itself and what it starts.
 
 Source: Linux, "Landlock: unprivileged access control" (Documentation/userspace-api/landlock.rst)
-and <linux/landlock.h>. There is no libc function for these calls.
+and <linux/landlock.h>.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import struct
 import sys
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Final
+
+from .libc import prctl, syscall
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _GIVE_VERSION = 1
@@ -50,8 +50,10 @@ def version() -> int:
     """The version of the interface that this kernel has; 0 where it has none, or has it off."""
     if sys.platform != "linux":
         return 0
-    found = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), _GIVE_VERSION)
-    return max(0, found)
+    try:
+        return syscall(_CREATE_RULESET, None, 0, _GIVE_VERSION)
+    except OSError:
+        return 0
 
 
 def restrict(grants: Iterable[tuple[Path, int]]) -> None:
@@ -65,14 +67,12 @@ def restrict(grants: Iterable[tuple[Path, int]]) -> None:
     files, network, scopes = (_newest(known, table) for table in (_FILES, _NETWORK, _SCOPES))
     # The kernel refuses a longer record than it knows, unless the rest is zero.
     attributes = struct.pack("=QQQ", files, network, scopes)
-    ruleset = _checked(_call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0))
+    ruleset = syscall(_CREATE_RULESET, attributes, len(attributes), 0)
     try:
         for path, rights in grants:
             _grant(ruleset, path, rights & files)
-        _checked(
-            _libc().prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
-        )
-        _checked(_call(_RESTRICT_SELF, ruleset, 0))
+        prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
 
@@ -86,7 +86,7 @@ def _grant(ruleset: int, path: Path, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(opened).st_mode):
             rights &= _OF_A_FILE
         beneath = struct.pack("=Qi", rights, opened)
-        _checked(_call(_ADD_RULE, ruleset, _PATH_BENEATH, beneath, 0))
+        syscall(_ADD_RULE, ruleset, _PATH_BENEATH, beneath, 0)
     finally:
         os.close(opened)
 
@@ -94,19 +94,3 @@ def _grant(ruleset: int, path: Path, rights: int) -> None:
 def _newest(known: int, table: dict[int, int]) -> int:
     """What the newest version of those known has in a table."""
     return max((bits for since, bits in table.items() if since <= known), default=0)
-
-
-def _call(number: int, *arguments: object) -> int:
-    return int(_libc().syscall(ctypes.c_long(number), *arguments))
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    return result

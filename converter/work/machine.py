@@ -135,13 +135,26 @@ def _limit(version: _Version, folder: Path) -> int | None:
     return min(told, default=None)
 
 
-def _cgroups(root: Path) -> Iterator[tuple[_Version, Path]]:
+def _cgroups(root: Path) -> tuple[tuple[_Version, Path], ...]:
     """The cgroups of this process that control memory, its own first, up to the highest seen."""
+    return _cgroups_of(root, tuple(_lines(root / "proc/self/cgroup")), _mounts(root))
+
+
+@lru_cache(4)  # asked several times a recording, and hardly ever another
+def _cgroups_of(
+    root: Path, lines: Iterable[str], mounts: Iterable[_Mount]
+) -> tuple[tuple[_Version, Path], ...]:
+    return tuple(_parsed_cgroups(root, lines, mounts))
+
+
+def _parsed_cgroups(
+    root: Path, lines: Iterable[str], mounts: Iterable[_Mount]
+) -> Iterator[tuple[_Version, Path]]:
     paths: dict[str, str] = {}  # of the process, by controllers; v2 has none
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in lines:
         _, controllers, own_path = (*line.split(":", 2), "", "")[:3]
         paths |= dict.fromkeys(controllers.split(","), own_path)
-    for mount in _mounts(root):
+    for mount in mounts:
         path: str | None
         if mount.kind == "cgroup2":
             version, path = _V2, paths.get("")
@@ -170,7 +183,7 @@ def _mounts(root: Path) -> tuple[_Mount, ...]:
     return _mounts_of(tuple(_lines(root / "proc/self/mountinfo")))
 
 
-@lru_cache(4)  # asked several times a recording, and hardly ever another
+@lru_cache(4)
 def _mounts_of(lines: tuple[str, ...]) -> tuple[_Mount, ...]:
     return tuple(_parsed_mounts(lines))
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import platform
 import struct
 from typing import Final, NamedTuple
+
+from .libc import prctl
 
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
@@ -54,11 +55,7 @@ def forbid_sockets_and_children() -> None:
     code = ctypes.create_string_buffer(program, len(program))
     # Native alignment: a short, then a pointer.
     record = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
-    libc = ctypes.CDLL(None, use_errno=True)
-    arguments = (ctypes.c_ulong(_MODE_FILTER), ctypes.c_char_p(record))
-    if libc.prctl(_PR_SET_SECCOMP, *arguments, *[ctypes.c_ulong(0)] * 2) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    prctl(_PR_SET_SECCOMP, _MODE_FILTER, record)
 
 
 def _program(known: _Architecture) -> list[tuple[int, int, int, int]]:

@@ -182,11 +182,22 @@ def _convert(work: _Work) -> Outcome:
     if account.has_events:
         work.spool = _content(scratch / _SPOOL)
         check_spool(work.spool, recording.zarr)
-    work.store_bytes = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+    work.store_bytes = _size(store)
     shutil.rmtree(source)
     with work.phase("upload"):
         stale = task.destination.place_store(store, recording.zarr)
     return Converted(account.entry, None, stale, account.warnings)
+
+
+def _size(folder: Path | str) -> int:
+    """Bytes of the files in a folder and all below."""
+    with os.scandir(folder) as entries:
+        return sum(
+            _size(entry.path)
+            if entry.is_dir(follow_symlinks=False)
+            else entry.stat(follow_symlinks=False).st_size
+            for entry in entries
+        )
 
 
 def _content(file: Path) -> bytes:

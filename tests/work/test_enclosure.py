@@ -32,7 +32,7 @@ from converter.recording import convert
 from converter.recording.attributes import StoreContext
 from converter.recording.local import LocalRecording
 from converter.storage.local_destination import LocalDestination
-from converter.work import enclosure, landlock
+from converter.work import enclosure, landlock, libc
 from converter.work import task as task_module
 from converter.work.apart import DiedApart, run_apart
 from converter.work.outcome import Converted, Deferred, Result
@@ -151,7 +151,7 @@ def test_no_connection_is_made_taken_or_left_open(
             "udp": lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", address),
             "a service": lambda: socket.socket(socket.AF_UNIX).connect(str(service)),
             "raw": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
-            "io_uring": lambda: landlock._checked(landlock._call(425, 1, bytes(120))),
+            "io_uring": lambda: libc.syscall(425, 1, bytes(120)),
         }
         open_one: dict[str, Callable[[], object]] = {"an open one": lambda: connected.send(b"x")}
         errors = enclosed(places, {**tcp, **others, **open_one})
@@ -168,7 +168,7 @@ def test_no_process_is_left_behind(places: Path) -> None:
     """A thread may be started: what a conversion needs says so."""
 
     def call(number: int, flags: int = 0) -> None:
-        if landlock._checked(landlock._call(number, flags, *[0] * 4)) == 0:
+        if libc.syscall(number, flags, *[0] * 4) == 0:
             os._exit(0)  # of the child that there should not be
 
     without_a_thread = signal.SIGCHLD | 0x4000  # CLONE_VFORK
