@@ -44,8 +44,9 @@ class _Weights:
 class Resampler:
     """Makes any stretch of a signal at its served rate from the signal at its native rate.
 
-    `ratio` is served / native, exact. Signals come as blocks (see `passes`) and are made as
-    (n_channels, n). An output is the same number in any stretch.
+    `ratio` is served / native, exact; a product reads `width` input samples. Signals come as
+    blocks (see `passes`) and are made as (n_channels, n). An output is the same number in any
+    stretch.
 
     `constant` holds a value a channel that was subtracted from all samples before they come
     here: the filter passes a constant with a gain that differs from 1 by up to 1e-4 from phase
@@ -61,10 +62,10 @@ class Resampler:
         self._n_in, self._n_channels = n_in, len(constant)
         bounded = np.clip(constant, -passes.LARGEST, passes.LARGEST)
         self._constant = passes.lane_values(bounded, np.float32)
-        self._width = self._filter.width(OUTPUTS)
+        self.width = self._filter.width(OUTPUTS)
         # Products this far apart have the same weights.
         self._period = ratio.numerator // math.gcd(ratio.numerator, OUTPUTS)
-        self._at_once = max(1, MOST_WEIGHTS // (self._width * OUTPUTS))
+        self._at_once = max(1, MOST_WEIGHTS // (self.width * OUTPUTS))
         self._kept: _Weights | None = None
         if self._period <= self._at_once:
             self._starts, offsets = self._places(0, self._period)
@@ -93,7 +94,7 @@ class Resampler:
         """Input samples of the products that hold outputs `first:last`; may leave the signal."""
         begin, end = first // OUTPUTS, -(-last // OUTPUTS)
         start = self._filter.start(begin * OUTPUTS)
-        return start, self._filter.start((end - 1) * OUTPUTS) + self._width
+        return start, self._filter.start((end - 1) * OUTPUTS) + self.width
 
     def _products(self, begin: int, end: int) -> Iterator[tuple[int, Int64, Int64, _Weights]]:
         """Products `begin:end`: their place among these, first inputs, and weights by number."""

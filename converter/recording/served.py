@@ -22,8 +22,9 @@ from .sidecars.channels import PlannedChannel
 from .signal import SignalSource
 from .waiting import WaitingSignal
 
-# Samples of all channels in one block: 2 MB of float32, about a core's second-level cache.
-BLOCK_VALUES = 1 << 19
+# Samples of all channels in one block: 2 MB of float32, about a core's second-level cache. For a
+# filter that is as long up to MOST_VALUES, as neighbouring blocks share its width.
+BLOCK_VALUES, MOST_VALUES = 1 << 19, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,13 @@ class ServedSignal:
             yield parts
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
-        """Bounds of the pieces, made of about BLOCK_VALUES native samples.
+        """Bounds of the pieces, which blocks of the right size are made into.
 
         They are whole products, and whole chunks where these are not much longer.
         """
         lanes = passes.n_blocks(len(self.discrete)) * LANES
-        fitting = BLOCK_VALUES // lanes * self._ratio
+        shared = self._resampler.width * lanes if self._resampler is not None else 0
+        fitting = max(BLOCK_VALUES, min(2 * shared, MOST_VALUES)) // lanes * self._ratio
         step = round(fitting / self._geometry.chunk) * self._geometry.chunk
         if not step or step % OUTPUTS:
             step = max(1, int(fitting) // OUTPUTS) * OUTPUTS

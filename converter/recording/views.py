@@ -90,14 +90,15 @@ class _Level:
         """Take columns of the level below as `fold` does; give the chunks that they complete."""
         if self._rest.size:
             columns = np.concatenate([self._rest, columns], axis=2)
-        whole = columns.shape[2] // DOWNSAMPLE * DOWNSAMPLE
-        self._rest = columns[:, :, whole:].copy()
-        folded = fold(columns[:, :, :whole])
-        while folded.shape[2]:
-            part = folded[:, :, : self._size - self._filled]
-            self._buffer[:, :, self._filled : self._filled + part.shape[2]] = part
-            self._filled += part.shape[2]
-            folded = folded[:, :, part.shape[2] :]
+        whole = columns.shape[2] // DOWNSAMPLE
+        self._rest = columns[:, :, whole * DOWNSAMPLE :].copy()
+        at = 0
+        while at < whole:
+            n = min(whole - at, self._size - self._filled)
+            part = columns[:, :, at * DOWNSAMPLE : (at + n) * DOWNSAMPLE]
+            fold(part, self._buffer[:, :, self._filled : self._filled + n])
+            self._filled += n
+            at += n
             if self._filled == self._size and self.index < self._last:
                 full, self._buffer = self._buffer, np.zeros_like(self._buffer)
                 self._filled = 0
@@ -113,9 +114,9 @@ class _Level:
         return self._buffer, self._filled
 
 
-def fold(columns: Int16) -> Int16:
-    """(k, n_channels, 4 n) -> (2, n_channels, n): minimum of minima, maximum of maxima.
+def fold(columns: Int16, out: Int16) -> None:
+    """(k, n_channels, 4 n) into (2, n_channels, n): minimum of minima, maximum of maxima.
 
     The first of the k rows holds minima, the last one maxima; level 0 is both, with k = 1.
     """
-    return passes.fold(columns[0], columns[-1])
+    passes.fold(columns[0], columns[-1], out)

@@ -136,7 +136,10 @@ def test_halves_go_to_the_even_code():
 def test_folds_are_extremes(n_channels, n, seed):
     codes = np.random.default_rng(seed).integers(-32768, 32768, (2, n_channels, 4 * n + 3), "i2")
     low, high = codes[:, :, : 4 * n]
-    folded = passes.fold(low, high)
+    folded = np.zeros((2, n_channels, n + 1), np.int16)
+    passes.fold(low, high, folded[:, :, 1:])
+    assert not folded[:, :, 0].any()
+    folded = folded[:, :, 1:]
     np.testing.assert_array_equal(folded[0], low.reshape(n_channels, n, 4).min(axis=2))
     np.testing.assert_array_equal(folded[1], high.reshape(n_channels, n, 4).max(axis=2))
 
@@ -167,8 +170,19 @@ def test_nothing_beyond_an_array_is_touched():
             run(**wrong)
     with pytest.raises(ValueError, match="another type"):
         passes.to_rows(block, 17)
-    with pytest.raises(ValueError, match="another type"):
-        passes.fold(np.zeros((2, 8), np.int16), np.zeros((2, 4), np.int16))
+    codes, out = np.zeros((2, 8), np.int16), np.zeros((2, 2, 2), np.int16)
+    passes.fold(codes, codes, out)
+    for low, high, into in (
+        (codes, codes[:, :4], out),
+        (codes[:, :4], codes[:, :4], out),
+        (codes, codes[::-1], out),
+        (codes, codes, out[:1]),
+        (codes, codes, out[:, :1]),
+        (codes, codes, out.astype(np.int32)),
+        (codes, codes, np.zeros((2, 2, 4), np.int16)[:, :, ::2]),
+    ):
+        with pytest.raises(ValueError, match="another type"):
+            passes.fold(low, high, into)
 
 
 def test_a_library_of_another_source_is_refused(tmp_path):

@@ -118,6 +118,27 @@ def test_many_pieces_of_codes_gaps_and_waves(
     assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
 
 
+@pytest.mark.parametrize(("most", "share"), [(1 << 20, 0.4), (100, 0.9)])
+def test_blocks_beside_a_long_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, share: float
+) -> None:
+    """As far as they may, blocks are longer than what they have in common with their neighbours."""
+    monkeypatch.setattr(served, "BLOCK_VALUES", 100)
+    monkeypatch.setattr(served, "MOST_VALUES", most)
+    lengths: list[int] = []
+    serve = served.ServedSignal._served
+
+    def note(self: served.ServedSignal, window: served._Window) -> Any:
+        lengths.append(window.block.shape[1])
+        return serve(self, window)
+
+    monkeypatch.setattr(served.ServedSignal, "_served", note)
+    n = 20_000
+    write(Noise(n), tmp_path / "group", 1)
+    assert abs(1 - n / sum(lengths) - share) < 0.1
+    assert len(lengths) > 50
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("at", ["reader", "resampler", "disk"])
 def test_an_error_reaches_the_caller_and_leaves_nothing_open(
