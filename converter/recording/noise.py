@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .passes import Float32, Float64
+from .passes import Float32, Float64, to_rows
 
 LOOKS = 8  # at a signal, spread over its length
 LOOK_SAMPLES = 256
@@ -34,22 +34,23 @@ class Look:
 
     @classmethod
     def at(cls, native: Float32, served: Float32) -> Look:
-        """A look at the first samples of both (n_channels, n)."""
-        differences = _differences(served[:, :LOOK_SAMPLES])
+        """A look at all samples of both (n_channels, n)."""
+        differences = _differences(served)
         differences -= _median(differences)[:, None]
-        steps = _differences(np.sort(native[:, :LOOK_SAMPLES], axis=1))
+        steps = _differences(np.sort(native, axis=1))
         steps[steps == 0] = np.inf
         return cls(_median(np.abs(differences)), steps.min(axis=1))
 
 
 def looks(native: Float32, served: Float32, n_looks: int) -> list[Look]:
-    """Looks at so many places, evenly spread over both."""
+    """Looks at so many places, evenly spread over a block and (n_channels, n) made of it."""
+    places = [(part * native.shape[1], part * served.shape[1]) for part in range(n_looks)]
     return [
         Look.at(
-            native[:, native.shape[1] * number // n_looks :],
-            served[:, served.shape[1] * number // n_looks :],
+            to_rows(native[:, at // n_looks :][:, :LOOK_SAMPLES], len(served)),
+            served[:, at_served // n_looks :][:, :LOOK_SAMPLES],
         )
-        for number in range(n_looks)
+        for at, at_served in places
     ]
 
 

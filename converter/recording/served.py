@@ -143,13 +143,12 @@ class ServedSignal:
         """
         n_channels = len(self.discrete)
         if self._resampler is None:
-            native = served = passes.to_rows(window.block, n_channels)
+            served = passes.to_rows(window.block, n_channels)
         else:
             served = self._resampled(window, self._resampler)
-            native = passes.to_rows(window.block, n_channels) if window.n_looks else served
         limits = Range(n_channels)
         limits.include(served)
-        return served, limits, looks(native, served, window.n_looks)
+        return served, limits, looks(window.block, served, window.n_looks)
 
     def _resampled(self, window: _Window, resampler: Resampler) -> Float32:
         first, last = window.first, window.last

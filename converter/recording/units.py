@@ -168,6 +168,7 @@ class Unit:
         return self.prefix + self.base
 
 
+@lru_cache(maxsize=1024)  # channels mostly have the same
 def spelling(text: str) -> str:
     """`text` without surrounding blanks and with wrongly decoded signs mended."""
     text = text.strip()
@@ -192,6 +193,7 @@ def parse_unit(text: str) -> Unit | None:
     return _symbol(text) or _name(text)
 
 
+@lru_cache(maxsize=1024)
 def conversion(from_unit: str, to_unit: str) -> float | None:
     """The factor that turns values in `from_unit` into values in `to_unit`.
 

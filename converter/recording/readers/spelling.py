@@ -45,6 +45,7 @@ def number(text: str) -> Fraction | None:
     return Fraction(text) if is_one else None
 
 
+@lru_cache(1024)  # so do they their units
 def unit(text: str) -> str:
     """A physical dimension with its micro sign as `u`, a voltage as BIDS spells it.
 
