@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..recording.attributes import StoreContext
 from ..recording.convert import convert_recording
 from ..recording.local import LocalRecording, LocalSidecars
-from .spool import write_spool
+from .spool import check_spool, write_spool
 
 _CHANNELS: Final = 8  # Python specialises a loop that went round eight times
 _RATE, _SECONDS = 500, 8
@@ -41,7 +41,9 @@ def rehearse() -> None:
         recording, store = _recording(folder), folder / "store.zarr"
         converted = convert_recording(recording, store.name, store, folder, _CONTEXT)
         if converted.events is not None:
-            write_spool(folder / "events.arrow", converted.events)
+            spool = folder / "events.arrow"
+            write_spool(spool, converted.events)
+            check_spool(spool.read_bytes(), store.name)
 
 
 def _recording(folder: Path) -> LocalRecording:

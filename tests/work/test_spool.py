@@ -52,6 +52,21 @@ def test_rows_of_another_store(spool: bytes) -> None:
         check_spool(spool, "sub-02/eeg/sub-02_task-rest_eeg.zarr")
 
 
+@pytest.mark.parametrize("stores", [[], [ZARR], [ZARR, ZARR], [ZARR, None], [None], [ZARR, "x"]])
+def test_rows_of_several_stores(stores: list[str | None]) -> None:
+    schema = row_schema([])
+    columns = {name: pa.nulls(len(stores), schema.field(name).type) for name in schema.names}
+    table = pa.table(columns | {"store_path": pa.array(stores, pa.string())}, schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    if set(stores) <= {ZARR}:
+        check_spool(sink.getvalue().to_pybytes(), ZARR)
+    else:
+        with pytest.raises(ValueError, match="not those of the recording"):
+            check_spool(sink.getvalue().to_pybytes(), ZARR)
+
+
 def test_other_columns_or_types() -> None:
     schema = row_schema(["word"])
     for wrong in (schema.remove(0), schema.set(0, pa.field("store_path", pa.large_string()))):
