@@ -33,7 +33,9 @@ class DaskWorkers:
                     raise JobFailed(f"no Dask scheduler within {START_SECONDS:.0f} s")
                 time.sleep(0.1)
             workers = ["--nworkers", str(self._count), "--nthreads", "1", "--memory-limit", "0"]
-            self._start("worker", [*workers, "--resources", MEMORY])
+            # As the run's own scratch is: on the volume that stores are moved to.
+            place = ["--local-directory", str(self._folder)]
+            self._start("worker", [*workers, "--resources", MEMORY, *place])
         except BaseException:
             self.__exit__()
             raise
