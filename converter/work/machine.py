@@ -142,7 +142,7 @@ def _cgroups(root: Path) -> tuple[tuple[_Version, Path], ...]:
 
 @lru_cache(4)  # asked several times a recording, and hardly ever another
 def _cgroups_of(
-    root: Path, lines: Iterable[str], mounts: Iterable[_Mount]
+    root: Path, lines: tuple[str, ...], mounts: tuple[_Mount, ...]
 ) -> tuple[tuple[_Version, Path], ...]:
     return tuple(_parsed_cgroups(root, lines, mounts))
 
