@@ -26,6 +26,9 @@ from .waiting import WaitingSignal
 # filter that is as long up to MOST_VALUES, as neighbouring blocks share its width.
 BLOCK_VALUES, MOST_VALUES = 1 << 19, 1 << 20
 
+# Samples of all channels that are given back at once: chunks of few channels are short.
+RUN_VALUES = 1 << 17
+
 
 @dataclass(frozen=True, slots=True)
 class _Window:
@@ -42,7 +45,7 @@ class ServedSignal:
     """The signal at its served rate, as samples relative to the baseline.
 
     `discrete` marks channels of codes, which are never filtered. `fill` reads the source,
-    once; then `chunks` gives the samples, once. In between they wait, long ones in a file in
+    once; then `runs` gives the samples, once. In between they wait, long ones in a file in
     `folder`.
     """
 
@@ -97,10 +100,12 @@ class ServedSignal:
             self._limits.join(limits)
             self._looks += seen
 
-    def chunks(self) -> Iterator[list[Float32]]:
-        """The samples again, chunk by chunk, each in parts that follow one another."""
+    def runs(self) -> Iterator[list[Float32]]:
+        """The samples again, in runs of whole chunks, each in parts that follow one another."""
+        chunk = self._geometry.chunk
+        run = max(1, RUN_VALUES // (len(self.discrete) * chunk)) * chunk
         parts: list[Float32] = []
-        missing = self._geometry.chunk
+        missing = run
         for piece in self._waiting.take():
             while piece.shape[1]:
                 parts.append(piece[:, :missing])
@@ -108,7 +113,7 @@ class ServedSignal:
                 missing -= parts[-1].shape[1]
                 if not missing:
                     yield parts
-                    parts, missing = [], self._geometry.chunk
+                    parts, missing = [], run
         if parts:
             yield parts
 

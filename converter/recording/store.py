@@ -86,7 +86,7 @@ def write_signal_group(
         )
         zarr_v3.write_group(path, group_attributes.of_group(facts))
         coarse = served.coarse
-        _write_arrays(path, facts, quantiser, served.chunks(), workers)
+        _write_arrays(path, facts, quantiser, served.runs(), workers)
     return WrittenGroup(
         name=path.name,
         modality=modality,
@@ -126,22 +126,24 @@ def _write_arrays(
     path: Path,
     facts: GroupFacts,
     quantiser: Quantiser,
-    chunks: Iterable[Sequence[Float32]],
+    runs: Iterable[Sequence[Float32]],
     workers: Workers,
 ) -> None:
-    """Level 0 and its views, in one pass over the chunks of the served signal."""
+    """Level 0 and its views, in one pass over the served signal, in runs of whole chunks."""
     shape = (len(facts.channels), facts.geometry.n_samples)
     chunk, shard = facts.geometry.chunk, facts.geometry.shard
     attributes = group_attributes.of_level_0(facts)
     levels = _view_arrays(path / "view", facts)
     pyramid = views.Pyramid(*shape)
 
-    def encoded(digital: Int16) -> tuple[Int16, bytes]:
-        return digital, level_0.encode(digital)
+    def encoded(digital: Int16) -> tuple[Int16, list[bytes]]:
+        starts = range(0, digital.shape[1], chunk)
+        return digital, [level_0.encode(digital[:, at : at + chunk]) for at in starts]
 
     def view_chunks() -> Iterator[views.ViewChunk]:
-        for digital, frame in workers.in_order(encoded, map(quantiser.codes, chunks)):
-            level_0.append(frame)
+        for digital, frames in workers.in_order(encoded, map(quantiser.codes, runs)):
+            for frame in frames:
+                level_0.append(frame)
             yield from pyramid.push(digital)
         yield from pyramid.finish()
 

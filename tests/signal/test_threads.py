@@ -118,6 +118,15 @@ def test_many_pieces_of_codes_gaps_and_waves(
     assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
 
 
+def test_runs_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks taken one by one, some at a time and all at once are the same bytes."""
+    for length in (1, 12_000, 1 << 30):
+        monkeypatch.setattr(served, "RUN_VALUES", length)
+        write(Noise(149_990), tmp_path / str(length), 2)
+    one_by_one = content(tmp_path / "1")
+    assert one_by_one == content(tmp_path / "12000") == content(tmp_path / str(1 << 30))
+
+
 @pytest.mark.parametrize(("most", "share"), [(1 << 20, 0.4), (100, 0.9)])
 def test_blocks_beside_a_long_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, share: float
