@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -100,13 +99,11 @@ def test_every_phase_is_that_of_code_that_runs(tmp_path: Path) -> None:
         found.add(phase(frame))
         functions.add((Path(frame.f_code.co_filename).stem, frame.f_code.co_name))
 
-    threading.setprofile(see)
     sys.setprofile(see)
     try:
-        convert(recording.local(), tmp_path / "store.zarr", tmp_path, 2)
+        convert(recording.local(), tmp_path / "store.zarr", tmp_path, 1)
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
     assert found == {*FUNCTIONS.values(), *MODULES.values(), "other"}
     assert {(Path(module).name, name) for module, name in FUNCTIONS} <= functions
 

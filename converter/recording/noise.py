@@ -44,13 +44,14 @@ class Look:
 
 def looks(native: Float32, served: Float32, n_looks: int) -> list[Look]:
     """Looks at so many places, evenly spread over a block and (n_channels, n) made of it."""
-    places = [(part * native.shape[1], part * served.shape[1]) for part in range(n_looks)]
+
+    def at(samples: Float32, number: int) -> Float32:
+        start = samples.shape[1] * number // n_looks
+        return samples[:, start : start + LOOK_SAMPLES]
+
     return [
-        Look.at(
-            to_rows(native[:, at // n_looks :][:, :LOOK_SAMPLES], len(served)),
-            served[:, at_served // n_looks :][:, :LOOK_SAMPLES],
-        )
-        for at, at_served in places
+        Look.at(to_rows(at(native, number), len(served)), at(served, number))
+        for number in range(n_looks)
     ]
 
 

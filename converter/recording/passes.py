@@ -121,7 +121,7 @@ def empty_block(n_channels: int, n_samples: int) -> Float32:
     shape = (n_blocks(n_channels), n_samples, LANES)
     size = math.prod(shape) * np.dtype(np.float32).itemsize
     memory = np.empty(size + _LINE, np.uint8)
-    start = -memory.ctypes.data % _LINE
+    start = -_at(memory) % _LINE
     return memory[start : start + size].view(np.float32).reshape(shape)
 
 

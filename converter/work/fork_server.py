@@ -28,14 +28,9 @@ OF_WORKERS: Final = {
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
     ),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "GLIBC_TUNABLES": ":".join(
-        f"glibc.malloc.{name}={value}"
-        for name, value in (
-            ("hugetlb", 1),
-            ("mmap_threshold", 32 << 20),  # the most that it takes
-            ("trim_threshold", 64 << 20),
-        )
-    ),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"
+    f":glibc.malloc.mmap_threshold={32 << 20}"  # the most that it takes
+    f":glibc.malloc.trim_threshold={64 << 20}",
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 

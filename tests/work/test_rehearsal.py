@@ -36,7 +36,6 @@ started = sorted(set(threads()) - set(started))
 before = set(sys.modules)
 from converter.recording.convert import convert_recording
 from converter.recording.local import LocalRecording
-from converter.work.fork_server import OF_WORKERS
 from converter.work.rehearsal import _CONTEXT
 recording = LocalRecording("sub-01/eeg/sub-01_task-rest_eeg.edf", "eeg", Path(sys.argv[2]))
 convert_recording(recording, "x.zarr", Path(sys.argv[3], "s"), Path(sys.argv[3]), _CONTEXT)
