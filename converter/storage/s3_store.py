@@ -2,6 +2,9 @@
 
 Chunks and shards go first, then the metadata from the leaves upwards, and when the server lists
 all of that as it was sent, the root's zarr.json. What is there already is not sent again.
+
+S3 replaces objects one by one: until the root is sent, readers of an older store may get some of
+each. That one's root loses its stamp first, so that no run takes the mixture for a store.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from .s3_content import Content, Stored
 
 ROOT: Final = "zarr.json"
 STAMP_HEADER: Final = "x-amz-meta-created-utc"
+REPLACED: Final = "replaced"
+"""Stands for the stamp of a store while another is sent over it."""
+
 SENT_AT_ONCE: Final = 16
 FIRST: Final = -1_000_000
 
@@ -50,6 +56,8 @@ def upload_store(bucket: Bucket, local_dir: Path, prefix: str) -> tuple[str, ...
         raise DestinationError(f"s3://{bucket.name}/{prefix}: no store was given, without {ROOT}.")
     names.remove(ROOT)
     present = bucket.list(prefix)
+    if ROOT in present:
+        _take_stamp(bucket, prefix + ROOT)
     upload = _Upload(bucket, local_dir, prefix, present)
     upload.send(names)
     upload.confirm()
@@ -95,12 +103,19 @@ class _Upload:
 
     def _send(self, name: str) -> tuple[str, Stored]:
         content = Content.of_file(self.local_dir / name)
-        if self.present.get(name) == content.stored:
+        if name != ROOT and self.present.get(name) == content.stored:
             return name, content.stored
         headers = headers_for(name)
         if name == ROOT and (stamp := created_utc((self.local_dir / ROOT).read_bytes())):
             headers[STAMP_HEADER] = stamp
         return name, self.bucket.put(self.prefix + name, content, headers)
+
+
+def _take_stamp(bucket: Bucket, key: str) -> None:
+    """Send the root of an older store again, as it is but for the stamp."""
+    if (root := bucket.read(key)) is not None:
+        headers = {**headers_for(ROOT), STAMP_HEADER: REPLACED}
+        bucket.put(key, Content.of_bytes(root.content), headers)
 
 
 def side_by_side(

@@ -93,8 +93,10 @@ def test_metadata_follows_what_it_describes_and_the_root_is_last(
     assert last[1].method == "PUT"
 
 
-def test_what_is_there_already_is_not_sent_again(trial: Trial, tmp_path: Path) -> None:
-    for stamp, changed in ((OLD, None), (NEW, ["zarr.json"]), (NEW, [])):
+def test_of_what_is_there_already_only_the_root_is_sent_again(
+    trial: Trial, tmp_path: Path
+) -> None:
+    for stamp, changed in ((OLD, None), (NEW, ["zarr.json"] * 2), (NEW, ["zarr.json"] * 2)):
         local, objects = store(tmp_path / "store", stamp, "0/0", "0/1")
         for name in ("eeg/0/zarr.json", "eeg/zarr.json"):
             (local / name).write_text("the same")
@@ -103,6 +105,7 @@ def test_what_is_there_already_is_not_sent_again(trial: Trial, tmp_path: Path) -
         trial.destination.place_store(local, ZARR)
         assert changed is None or trial.sent() == changed
         assert trial.objects() == objects
+        assert trial.destination.store_stamps([ZARR]) == {ZARR: stamp}
 
 
 def test_types_lifetimes_and_the_stamp_are_set(trial: Trial, tmp_path: Path) -> None:
@@ -154,6 +157,24 @@ def test_a_large_object_goes_in_parts(
     assert fetched.read_bytes() == content
 
 
+def test_a_store_that_is_replaced_in_part_has_no_stamp(trial: Trial, tmp_path: Path) -> None:
+    trial.destination.place_store(store(tmp_path / "old", OLD, "0/0", "0/1")[0], ZARR)
+    local, new = store(tmp_path / "new", NEW, "0/0", "0/1")
+    (local / "eeg/0/c/0/0").write_bytes(b"another")
+    gate = Gate()
+    trial.proxy.inject(gate, method="PUT", path=CHUNK)
+    with ThreadPoolExecutor(1) as pool:
+        placed = pool.submit(trial.destination.place_store, local, ZARR)
+        gate.wait_until_reached()
+        [stamp] = trial.destination.store_stamps([ZARR]).values()
+        assert stamp not in (OLD, NEW)
+        assert OLD.encode() in trial.objects()[f"{ZARR}/zarr.json"], "readers see the same root"
+        gate.open()
+        placed.result()
+    assert trial.objects() == new | {f"{ZARR}/eeg/0/c/0/0": b"another"}
+    assert trial.destination.store_stamps([ZARR]) == {ZARR: NEW}
+
+
 TRANSIENT: list[tuple[Fault, str | None, str, int]] = [
     (Reset(), "PUT", CHUNK, 4),
     (LoseAnswer(), "PUT", CHUNK, 4),
@@ -192,6 +213,7 @@ def test_an_upload_that_is_refused_leaves_the_old_metadata(trial: Trial, tmp_pat
         ("PUT", CHUNK, 1),
         ("GET", LIST, 1),
         ("PUT", ROOT, 0),
+        ("PUT", ROOT, 1),
     ):
         trial.proxy.inject(EXPIRED_TOKEN, method=method, path=path, skip=skip, times=None)
         with pytest.raises(DestinationError, match="credentials have expired") as caught:
