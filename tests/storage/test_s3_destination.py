@@ -93,9 +93,7 @@ def test_metadata_follows_what_it_describes_and_the_root_is_last(
     assert last[1].method == "PUT"
 
 
-def test_of_what_is_there_already_only_the_root_is_sent_again(
-    trial: Trial, tmp_path: Path
-) -> None:
+def test_of_what_is_there_already_only_the_root_is_sent_again(trial: Trial, tmp_path: Path) -> None:
     for stamp, changed in ((OLD, None), (NEW, ["zarr.json"] * 2), (NEW, ["zarr.json"] * 2)):
         local, objects = store(tmp_path / "store", stamp, "0/0", "0/1")
         for name in ("eeg/0/zarr.json", "eeg/zarr.json"):
