@@ -82,7 +82,10 @@ def test_a_job_array_brings_a_list_up_to_date(slurm: Slurm, datasets: Path, tmp_
 def test_a_wall_time_leaves_the_rest_to_the_next_run(
     slurm: Slurm, annex_dataset: Callable[..., AnnexDataset], tmp_path: Path
 ) -> None:
-    """Of sixty recordings, each of which takes two seconds to fetch, in a minute."""
+    """Of sixty recordings, each of which takes two seconds to fetch, in less than a minute.
+
+    SLURM gives the warning up to half a minute earlier than it is asked to.
+    """
     count, content = 60, edf(4)
     haste = threading.Event()
 
@@ -93,7 +96,7 @@ def test_a_wall_time_leaves_the_rest_to_the_next_run(
     with web_server(slowly) as server:
         dataset = of_one_file(annex_dataset, tmp_path, content, f"{server.url}/file", count)
         (tmp_path / "list.txt").write_text(f"nm000004 {dataset}\n")
-        limits = ("--time=1", "--signal=B:TERM@30")
+        limits = ("--time=2", "--signal=B:TERM@70")
         [line] = convert_list(slurm, tmp_path / "list.txt", tmp_path, "1", *limits)
         assert line.startswith("nm000004 exit 0: ")
         serving = tmp_path / "serving/nm000004/zarr"
