@@ -213,7 +213,7 @@ def test_after_a_killed_run_the_next_one_completes(
     gate = Gate()
     getattr(disturbed, server).inject(gate, method=method, path=path, skip=skip)
     if stage == "sending a new store":  # and nothing else: a changed one has readers
-        disturbed.content.inject(Gate(), path=disturbed.changed.asked_for(2))
+        disturbed.content.inject(Gate(), path=disturbed.changed.asked_for(2), times=None)
     kill_at(gate, disturbed)
     assert list(disturbed.copy.scratch.iterdir())
     assert (disturbed.copy.read("index.json") == before) == (stage not in AFTER_THE_INDEX)

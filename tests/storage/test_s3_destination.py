@@ -161,8 +161,9 @@ def test_a_store_that_is_replaced_in_part_has_no_stamp(trial: Trial, tmp_path: P
     (local / "eeg/0/c/0/0").write_bytes(b"another")
     gate = Gate()
     trial.proxy.inject(gate, method="PUT", path=CHUNK)
+    patient = replace(trial.destination, options=S3Options(trial.proxy.endpoint))
     with ThreadPoolExecutor(1) as pool:
-        placed = pool.submit(trial.destination.place_store, local, ZARR)
+        placed = pool.submit(patient.place_store, local, ZARR)
         gate.wait_until_reached()
         [stamp] = trial.destination.store_stamps([ZARR]).values()
         assert stamp not in (OLD, NEW)
