@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import math
 import os
 import re
@@ -289,7 +290,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout = sys.stdout or Path(os.devnull).open("w")
     sys.stderr = sys.stderr or Path(os.devnull).open("w")
     with outlets() as readers:
-        return _main(argv, readers)
+        status = _main(argv, readers)
+    # Ctrl-C while libraries end their own affairs would show where in them.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return status
 
 
 def _main(argv: Sequence[str] | None, readers: Readers) -> int:

@@ -282,3 +282,17 @@ def test_a_run_merges_with_what_another_published_meanwhile(
 def dataset_index(dest: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((dest / DATASET_ID / "zarr/index.json").read_bytes())
     return document
+
+
+def test_an_interrupt_after_the_end_shows_no_traceback(tmp_path: Path) -> None:
+    script = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "from converter.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == -signal.SIGINT
+    [line] = run.stderr.splitlines()
+    assert line.startswith("nemar-convert: the folder's name ")
