@@ -7,12 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.environment import GIT_ENVIRONMENT as GIT_ENVIRONMENT
 from tests.servers.fixtures import annex_dataset as annex_dataset
 from tests.servers.fixtures import bucket as bucket
 from tests.servers.fixtures import fault_proxy as fault_proxy
 from tests.servers.fixtures import s3_server as s3_server
+
+# An example that takes long on a busy machine is not slow by itself.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 SHARED_REAL = Path(__file__).resolve().parents[2] / "shared" / "real"
 

@@ -309,7 +309,7 @@ def problem(doc: dict[str, Any]) -> str | None:
     return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_another_validator_finds_the_same_documents_valid(data: st.DataObject) -> None:
     doc = document(FULL, store(2))

@@ -121,7 +121,7 @@ NAMES = st.lists(st.sampled_from(LABELS), unique_by=lambda label: label[:3], max
 FOLDERS = ["", "sub-1/", "sub-1/ses-1/", "sub-1/ses-1/eeg/", "sub-2/"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(NAMES, st.lists(st.tuples(st.sampled_from(FOLDERS), NAMES), max_size=12))
 def test_the_rule_of_bids_said_plainly(
     recording: list[str], sidecars: list[tuple[str, list[str]]]

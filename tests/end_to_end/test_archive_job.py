@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ from tests.dataset.git_server import serving
 from tests.servers.annex import AnnexDataset, annexed
 from tests.servers.backend import Backend, listening
 from tests.servers.faults import ACCESS_DENIED, Gate
-from tests.servers.seaweedfs import S3Server, free_ports
+from tests.servers.seaweedfs import S3Server
 
 from ..fixture_outcomes import FIXTURE_DATASET, OUTCOMES, STORED
 from .anonymous import UndatedHTTP, window
@@ -308,8 +309,10 @@ def check_failed(said: str, expected: str, file: Path, backend: Backend) -> None
 
 @pytest.mark.slow
 def test_an_endpoint_that_cannot_be_reached(changed: Changed, tmp_path: Path) -> None:
-    copy, file = changed.archive.copy(f"http://127.0.0.1:{free_ports(1)[0]}"), tmp_path / "r.json"
-    with listening() as backend:
+    file = tmp_path / "r.json"
+    with socket.socket() as unheard, listening() as backend:
+        unheard.bind(("127.0.0.1", 0))
+        copy = changed.archive.copy(f"http://127.0.0.1:{unheard.getsockname()[1]}")
         run = copy.run("--callback", str(file), "--callback-url", backend.url, code=1)
     check_failed(run.err, "the server cannot be reached", file, backend)
 

@@ -329,16 +329,27 @@ def test_annexed_content_of_another_size_is_never_served(annexed: Path, tmp_path
 
 def workers_reading(name: str, dest: Path) -> list[int]:
     """Processes of a run to `dest` that have a file of this name open, for reading only."""
-    found = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            file = link.readlink()
-            is_written = link.lstat().st_mode & stat.S_IWUSR
-            if file.name == name and file.is_relative_to(dest) and not is_written:
-                found.append(int(link.parts[2]))
-        except OSError:
-            continue
-    return found
+    return [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        for link in links_in(process / "fd")
+        if is_reading(link, name, dest)
+    ]
+
+
+def links_in(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # its process has ended
+        return []
+
+
+def is_reading(link: Path, name: str, dest: Path) -> bool:
+    try:
+        file, mode = link.readlink(), link.lstat().st_mode
+    except OSError:
+        return False
+    return file.name == name and file.is_relative_to(dest) and not mode & stat.S_IWUSR
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to find the worker")

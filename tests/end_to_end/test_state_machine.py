@@ -213,6 +213,5 @@ TestRuns = pytest.mark.slow(Runs.TestCase)
 TestRuns.settings = settings(
     max_examples=8,
     stateful_step_count=8,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from converter.contract.addresses import Addresses
@@ -247,7 +247,6 @@ def prior_entry(path: str, kind: str | FailureCode | int) -> Entry:
     return pending(path, kind) if isinstance(kind, int) else store(path, EARLIER)
 
 
-@settings(deadline=None)
 @given(st.lists(paths), outcomes_of_paths, st.dictionaries(paths, kinds), st.sets(paths))
 def test_every_recording_is_accounted_for_once(
     discovered: list[str],

@@ -309,9 +309,7 @@ def recordings(draw: st.DrawFn) -> list[EventRows]:
     return made
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(recordings(), recordings(), st.sets(st.integers(0, 4)), st.randoms())
 def test_an_incremental_run_writes_what_a_clean_one_does(
     tmp_path: Path,

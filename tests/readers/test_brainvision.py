@@ -134,7 +134,7 @@ def test_any_bounds(tmp_path: Path, orientation: str, monkeypatch: pytest.Monkey
     text = header(common={"DataOrientation": orientation})
     source = opened(tmp_path, text, SAMPLES.T if orientation == "MULTIPLEXED" else SAMPLES)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted))
     def check(bounds: list[int]) -> None:
         start, stop = bounds

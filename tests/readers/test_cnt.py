@@ -234,7 +234,7 @@ def test_impossible_headers(tmp_path: Path) -> None:
     assert failure(tmp_path, b"EEP V2.0" * 9).code is FailureCode.UNSUPPORTED_FORMAT
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(st.sampled_from([*range(12, 16), *range(370, 378), *range(864, 900)])), st.data())
 def test_any_damaged_byte_is_a_source_or_a_typed_failure(
     tmp_path_factory: pytest.TempPathFactory, at: int, data: st.DataObject

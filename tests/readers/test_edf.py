@@ -234,7 +234,7 @@ def test_any_bounds(
     source = opened(tmp_path / "a_eeg.edf", content)
     assert [group.granule for group in source.groups] == ([1, 1] if long_records else [3, 5])
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         group = data.draw(st.sampled_from([0, 1]))
@@ -382,9 +382,9 @@ def test_a_symlinked_file(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_headers(tmp_path: Path, content: bytes) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert fails(tmp_path / "a_eeg.edf", content).code is CORRUPT
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_file_that_shrinks_while_read(tmp_path: Path) -> None:

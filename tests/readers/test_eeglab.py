@@ -189,7 +189,7 @@ def test_any_bounds(path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     source = opened(path)
     assert source.groups[0].granule == (30 if storage else 1)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.tuples(st.integers(0, 200), st.integers(0, 200)).map(sorted))
     def check(bounds: list[int]) -> None:
         start, stop = bounds

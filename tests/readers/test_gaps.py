@@ -123,7 +123,7 @@ def test_edf_records_lie_where_their_onsets_say(tmp_path: Path, sample_bytes: in
     assert all(channel["usable_for_inference"] for channel in entry["channels"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=6))
 def test_any_stretch_of_a_timeline(data: st.DataObject, pieces: list[tuple[int, int]]) -> None:
     gaps, expected, n_recorded = [], [], 0
@@ -166,7 +166,7 @@ def test_a_gap_beside_an_electrode_offset(tmp_path: Path) -> None:
     assert abs(inside[0]) <= root["eeg_250hz"]["0"].attrs["scale"][0] / 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from([0, 0, 0, 1, 2, 37, 400]), min_size=1, max_size=12),
     st.integers(-(10**6), 10**6),
@@ -238,7 +238,7 @@ def test_records_that_overlap_or_go_back(tmp_path: Path, onsets: list[str], sent
 
 
 def test_hostile_clocks(tmp_path: Path) -> None:
-    path, began = tmp_path / "a_eeg.edf", time.monotonic()
+    path, began = tmp_path / "a_eeg.edf", time.process_time()
     error = fails(path, _empty(["+0", "+999999999999999"]))
     assert error.code is FailureCode.FILE_READ_ERROR
     assert "2000 recorded samples" in error.message
@@ -254,7 +254,7 @@ def test_hostile_clocks(tmp_path: Path) -> None:
     assert fails(path, _empty(["+0", "one"])).code is FailureCode.CORRUPT_OR_TRUNCATED
     without = edf_bytes([Signal()], [record(np.zeros(4))], reserved="EDF+D")
     assert fails(path, without).code is FailureCode.NOT_CONTINUOUS
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_timeline_of_gaps() -> None:

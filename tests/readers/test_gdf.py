@@ -140,7 +140,7 @@ def test_sample_types(
         source.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_mixed_types_and_rates(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -344,7 +344,7 @@ def test_impossible_headers(tmp_path: Path) -> None:
         assert found.code is FailureCode.UNSUPPORTED_FORMAT
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 1023), st.integers(0, 255), st.booleans())
 def test_any_damaged_byte_is_a_source_or_a_typed_failure(
     tmp_path_factory: pytest.TempPathFactory, at: int, value: int, second: bool

@@ -372,7 +372,7 @@ def test_fif_cut_anywhere_is_never_served_short(
     data = (real_dataset / path).read_bytes()
     file = tmp_path / "sub-01_meg.fif"
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.integers(0, len(data) - 17))
     def cut_at(size: int) -> None:
         file.write_bytes(data[:size])

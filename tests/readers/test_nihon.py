@@ -268,7 +268,7 @@ def test_impossible_headers(tmp_path: Path) -> None:
     assert failure(file).code is FailureCode.EMPTY_RECORDING
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.one_of(st.integers(0x80, 0xA8), st.integers(0x17F0, 0x18A0)), st.integers(0, 255))
 def test_any_damaged_byte_is_a_source_or_a_typed_failure(
     tmp_path_factory: pytest.TempPathFactory, at: int, value: int

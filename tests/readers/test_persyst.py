@@ -250,7 +250,7 @@ def test_rates_are_exact(tmp_path: Path) -> None:
     source.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_damaged_byte_is_a_source_or_a_typed_failure(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

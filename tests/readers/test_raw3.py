@@ -123,7 +123,7 @@ def test_files_equal_the_array_and_libeep(tmp_path: Path, method: int, width: in
     source.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_numbers(data: st.DataObject) -> None:
     wide = data.draw(st.sampled_from([0, WIDE]))
@@ -152,7 +152,7 @@ def test_sums_wrap_around() -> None:
     np.testing.assert_array_equal(decode(raw, 1, 2), [[2**31 - 1, -(2**31) + 4]])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(1, 3), st.integers(1, 200))
 def test_any_bytes_are_samples_or_damage(content: bytes, n_channels: int, n_samples: int) -> None:
     try:

@@ -178,7 +178,8 @@ class SeaweedFS:
         while self._process.poll() is None:
             try:
                 # Its own key: another server on this port would refuse it.
-                client.create_bucket(Bucket="ready")
+                with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+                    client.create_bucket(Bucket="ready")
                 client.put_object(Bucket="ready", Key="object", Body=b"stored")
                 client.delete_bucket(Bucket="ready")
                 return

@@ -22,7 +22,7 @@ def table(
     return Table(list(columns), [list(row) for row in rows])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["X", "x", "Y", "X-0", "X-1", "Fp1"]), max_size=8))
 def test_the_reader_numbering_of_repeated_labels_is_undone(names: list[str]) -> None:
     labels = distinct_labels(names)
@@ -34,7 +34,7 @@ def test_the_reader_numbering_of_repeated_labels_is_undone(names: list[str]) -> 
         assert matched == list(range(len(names)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(range(6)))
 def test_the_order_of_rows_is_free(order: list[int]) -> None:
     labels = ["Fp1", "Fp2", "Cz", "EOG", "T8-P8", "STI"]

@@ -48,7 +48,7 @@ def test_cells_of_a_difficult_file() -> None:
     assert len(events.warnings) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(st.none(), st.integers(-3, 3), st.floats(-1e9, 1e9)), max_size=20))
 def test_order_is_a_stable_sort_with_unknown_onsets_last(onsets: list[float | None]) -> None:
     text = "onset\tk\n" + "".join(
@@ -60,7 +60,7 @@ def test_order_is_a_stable_sort_with_unknown_onsets_last(onsets: list[float | No
     assert events.order() == np.argsort(known, kind="stable").tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["go", "stop", "n/a", "", "µ"]), max_size=20))
 def test_codes_name_their_descriptions(labels: list[str]) -> None:
     lines = ["onset\ttrial_type\tvalue", *(f"{i}\t{x}\t{i % 2}" for i, x in enumerate(labels))]
@@ -78,7 +78,7 @@ def test_an_event_that_nothing_names() -> None:
     assert describe(parse_events(b"onset\n1\n2\n"), [0, 1]) == ([1, 1], {"1": "n/a"})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 300), max_size=400))
 def test_trial_types_lose_no_row_and_stay_small(numbers: list[int]) -> None:
     labels = [f"t{n}" for n in numbers]

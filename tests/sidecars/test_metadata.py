@@ -18,7 +18,7 @@ values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(texts, scalar
 documents = st.dictionaries(texts, values, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(documents, max_size=4), st.booleans())
 def test_the_most_specific_document_wins(
     given_order: list[dict[str, Any]], ascii_only: bool
@@ -31,7 +31,7 @@ def test_the_most_specific_document_wins(
     assert (merged.values, merged.warnings) == (expected, [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(documents)
 def test_trailing_commas_and_comments_change_nothing(value: dict[str, Any]) -> None:
     text = (
@@ -91,7 +91,7 @@ def test_what_is_no_object_gives_one_warning(raw: bytes) -> None:
     assert time.process_time() - start < 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=60) | st.text(st.sampled_from('{}[],:"\\/* 1a\n')).map(str.encode))
 def test_no_bytes_raise(raw: bytes) -> None:
     merge_json([raw])

@@ -20,7 +20,7 @@ grids = st.integers(1, 5).flatmap(
 ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(grids, st.sampled_from(ENCODINGS), st.sampled_from(["\n", "\r\n", "\r"]), st.integers(0, 2))
 def test_no_row_is_lost_in_any_encoding_or_line_end(
     rows: list[list[str]], encoding: str, end: str, blanks: int
@@ -36,7 +36,7 @@ def test_no_row_is_lost_in_any_encoding_or_line_end(
     assert table.rows == rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200))
 def test_any_bytes_decode_and_make_a_table(raw: bytes) -> None:
     text, _ = decode(raw)

@@ -21,7 +21,7 @@ SYMBOLS = (
 BASES = " ".join(SYMBOLS).split()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(BASES), *[st.sampled_from(sorted(POWERS))] * 2)
 def test_factors_are_exact_powers_and_round_trip(base: str, one: str, other: str) -> None:
     there, back = conversion(one + base, other + base), conversion(other + base, one + base)
@@ -37,7 +37,7 @@ def test_no_two_prefixed_symbols_collide() -> None:
     assert all(parse_unit(str(unit)) == unit for unit in parsed.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=12))
 def test_any_text_is_a_unit_that_spells_itself_or_none(text: str) -> None:
     unit = parse_unit(text)

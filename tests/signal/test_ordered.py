@@ -18,7 +18,7 @@ def helpers():
 
 
 @given(threads=st.integers(1, 4), n=st.integers(0, 60), slow=st.sets(st.integers(0, 60)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_results_come_in_the_order_of_the_items(threads, n, slow):
     never = threading.Event()
 

@@ -62,7 +62,7 @@ def unaligned(rows):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["i1", "i2", ">i2", "u2", "i4", ">i4", "f4", "f8", ">f8", "i8"])
 @given(n_channels=channels, n=st.integers(1, 300), seed=seeds)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_lanes_hold_differences_of_any_samples(layout, dtype, n_channels, n, seed):
     rng = np.random.default_rng(seed)
     kind = np.dtype(dtype)
@@ -90,7 +90,7 @@ def test_samples_that_are_no_measured_numbers_are_counted(dtype, bad):
 
 
 @given(n_channels=channels, width=st.integers(1, 60), n=st.integers(1, 30), seed=seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_products_are_those_of_matrices(n_channels, width, n, seed):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n_channels, width + 50)).astype(np.float32)
@@ -111,7 +111,7 @@ def test_products_are_those_of_matrices(n_channels, width, n, seed):
 
 
 @given(n_channels=channels, n=st.integers(1, 70), seed=seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_codes_are_the_nearest(n_channels, n, seed):
     rng = np.random.default_rng(seed)
     samples = rng.uniform(-1, 1, (n_channels, n)).astype(np.float32)
@@ -132,7 +132,7 @@ def test_halves_go_to_the_even_code():
 
 
 @given(n_channels=channels, n=st.integers(0, 70), seed=seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_folds_are_extremes(n_channels, n, seed):
     codes = np.random.default_rng(seed).integers(-32768, 32768, (2, n_channels, 4 * n + 3), "i2")
     low, high = codes[:, :, : 4 * n]

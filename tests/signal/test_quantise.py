@@ -16,7 +16,7 @@ from converter.recording.quantise import Quantiser, Range
     constant=st.floats(-1e6, 1e6),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_within_half_a_step_over_the_whole_range(span, gain, constant, seed):
     samples = (np.random.default_rng(seed).uniform(-1, 1, (2, 500)) * span).astype(np.float32)
     limits = Range(2)

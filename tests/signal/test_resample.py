@@ -40,7 +40,7 @@ def in_blocks(x, ratio, sizes, constant=None):
     seed=st.integers(0, 2**32 - 1),
 )
 @example(ratio=(97, 101), n=1, sizes=[1], dc=0.0, seed=3221225534)  # one sample, no range
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_equals_resample_poly_for_any_block_sizes_and_offset(ratio, n, sizes, dc, seed):
     x = np.random.default_rng(seed).normal(size=(3, n)) * np.array([[1], [50], [0]]) + dc
     expected = resample_poly(x, *ratio, axis=1, padtype="edge")

@@ -55,7 +55,7 @@ def physical(group: zarr.Group) -> NDArray[np.float64]:
     gains=st.lists(st.sampled_from([1.0, -0.5, 1e-9, 3.3e4]), min_size=1, max_size=4),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_source_is_served_to_half_a_step(
     tmp_path_factory: pytest.TempPathFactory,
     n: int,
@@ -139,7 +139,7 @@ def test_the_last_second_of_an_hour_is_in_its_place(tmp_path: Path, rate: Fracti
     rate=st.sampled_from([250, 512, 1000]),
     junk=st.sampled_from([0.0, np.nan, 1e35, -12345.0]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_whatever_is_read_of_a_gap_is_a_physical_0(
     tmp_path_factory: pytest.TempPathFactory, bounds: list[int], rate: int, junk: float
 ) -> None:

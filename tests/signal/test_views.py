@@ -31,7 +31,7 @@ def build(digital, sizes):
     sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=4),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_column_is_the_extremes_of_the_samples_under_it(n, sizes, seed):
     digital = np.random.default_rng(seed).integers(-32768, 32768, (2, n)).astype(np.int16)
     lengths = level_lengths(n)

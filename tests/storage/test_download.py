@@ -85,7 +85,7 @@ def test_silence_is_broken_off_and_the_rest_asked_for(
     proxy: FaultProxy, place: Place, tmp_path: Path
 ) -> None:
     proxy.inject(faults.Stall(seconds=600, after=2_000_000))
-    patience = Patience(stall=0.5, tries=10, pause=0.01)
+    patience = Patience(stall=2.0, tries=10, pause=0.01)
     assert fetch(wanted(tmp_path / "f", BODY, place), patience=patience) == []
     assert (tmp_path / "f").read_bytes() == BODY
     assert statuses(proxy)[:2] == [200, 206]

@@ -160,7 +160,7 @@ def test_a_dead_process_costs_its_own_task_and_no_worker(start, dask: DaskProces
             ("leave", leave),
             *((f"after {number}", give) for number in range(6)),
         )
-        tasks += run.tasks(("hang", hang), demand=Demand(seconds=3))
+        tasks += run.tasks(("hang", hang), demand=Demand(seconds=10))
         results = dict(run.results(tasks))
         bad = {path: results.pop(path) for path in list(results) if not is_well(results[path])}
     assert len(results) == 7

@@ -58,7 +58,7 @@ def obey(task: Obedience, turn: Turn) -> object:
 def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 
@@ -135,7 +135,7 @@ def test_a_worker_that_does_not_end_after_its_result_is_ended() -> None:
 @pytest.mark.parametrize("end", ["time limit", "closed iterator", "stop"])
 def test_a_worker_is_killed_with_all_that_it_started(tmp_path: Path, end: str) -> None:
     stop = Stop()
-    seconds = 3.0 if end == "time limit" else 600.0
+    seconds = 8.0 if end == "time limit" else 600.0
     pool: WorkerPool[Obedience, object] = WorkerPool(
         obey, 2, demand=lambda _: Demand(seconds=seconds), stop=stop
     )

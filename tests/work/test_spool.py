@@ -77,7 +77,7 @@ def test_other_columns_or_types() -> None:
             check_spool(sink.getvalue().to_pybytes(), ZARR)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_damaged_bytes_are_refused_or_harmless(spool: bytes, data: st.DataObject) -> None:
     content = bytearray(spool)
