@@ -56,12 +56,13 @@ def upload_store(bucket: Bucket, local_dir: Path, prefix: str) -> tuple[str, ...
         raise DestinationError(f"s3://{bucket.name}/{prefix}: no store was given, without {ROOT}.")
     names.remove(ROOT)
     present = bucket.list(prefix)
-    if ROOT in present:
-        _take_stamp(bucket, prefix + ROOT)
+    if ROOT in present and (older := bucket.read(prefix + ROOT)) is not None:
+        _send_root(bucket, prefix, older.content, REPLACED)
     upload = _Upload(bucket, local_dir, prefix, present)
     upload.send(names)
     upload.confirm()
-    upload.send([ROOT])
+    root = (local_dir / ROOT).read_bytes()
+    _send_root(bucket, prefix, root, created_utc(root))
     return tuple(sorted(set(present).difference(names, [ROOT])))
 
 
@@ -103,19 +104,16 @@ class _Upload:
 
     def _send(self, name: str) -> tuple[str, Stored]:
         content = Content.of_file(self.local_dir / name)
-        if name != ROOT and self.present.get(name) == content.stored:
+        if self.present.get(name) == content.stored:
             return name, content.stored
-        headers = headers_for(name)
-        if name == ROOT and (stamp := created_utc((self.local_dir / ROOT).read_bytes())):
-            headers[STAMP_HEADER] = stamp
-        return name, self.bucket.put(self.prefix + name, content, headers)
+        return name, self.bucket.put(self.prefix + name, content, headers_for(name))
 
 
-def _take_stamp(bucket: Bucket, key: str) -> None:
-    """Send the root of an older store again, as it is but for the stamp."""
-    if (root := bucket.read(key)) is not None:
-        headers = {**headers_for(ROOT), STAMP_HEADER: REPLACED}
-        bucket.put(key, Content.of_bytes(root.content), headers)
+def _send_root(bucket: Bucket, prefix: str, content: bytes, stamp: str | None) -> None:
+    headers = headers_for(ROOT)
+    if stamp:
+        headers[STAMP_HEADER] = stamp
+    bucket.put(prefix + ROOT, Content.of_bytes(content), headers)
 
 
 def side_by_side(
