@@ -7,7 +7,6 @@ changed and one has stayed.
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.servers.dask_cluster import family
+from tests.servers.dask_cluster import family, until
 from tests.servers.faults import (
     ACCESS_DENIED,
     EXPIRED_TOKEN,
@@ -247,10 +246,8 @@ def kill_at(gate: Gate, disturbed: Disturbed, after: str = "") -> None:
     run = disturbed.copy.start("--commit", disturbed.changed.newer)
     try:
         gate.wait_until_reached(RUN_SECONDS)
-        end = time.monotonic() + RUN_SECONDS
-        while after and not was_taken(disturbed, after):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        if after:
+            until(lambda: was_taken(disturbed, after), f"{after} is taken", RUN_SECONDS)
     finally:
         members = family(run.pid)
         run.kill()

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from converter.cli import TOGETHER
 from converter.pipeline import NothingPublished
 
 from ..conftest import commit_all, git
+from ..open_files import open_files
 
 ID = "nm000001"
 
@@ -332,24 +332,9 @@ def workers_reading(name: str, dest: Path) -> list[int]:
     return [
         int(process.name)
         for process in Path("/proc").glob("[0-9]*")
-        for link in links_in(process / "fd")
-        if is_reading(link, name, dest)
+        for file in open_files(process.name)
+        if file.path.name == name and file.path.is_relative_to(dest) and not file.is_written
     ]
-
-
-def links_in(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:  # its process has ended
-        return []
-
-
-def is_reading(link: Path, name: str, dest: Path) -> bool:
-    try:
-        file, mode = link.readlink(), link.lstat().st_mode
-    except OSError:
-        return False
-    return file.name == name and file.is_relative_to(dest) and not mode & stat.S_IWUSR
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to find the worker")

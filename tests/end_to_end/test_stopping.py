@@ -19,6 +19,7 @@ import pytest
 from converter import Summary, convert_dataset
 from converter.publish import claim, journal, publication
 
+from ..open_files import open_files
 from .history import ARRAYS, DATASET_ID, History, check_invariant, state
 
 RECORDINGS = 8
@@ -76,10 +77,10 @@ def processes_of(dest: Path) -> list[str]:
         if int(process.name) == os.getpid():
             continue
         try:
-            names = [str(link.readlink()) for link in (process / "fd").iterdir()]
-            names.append((process / "cmdline").read_text())
+            names = [(process / "cmdline").read_text()]
         except OSError:
             continue
+        names += [str(file.path) for file in open_files(process.name)]
         found += [name for name in names if str(dest) in name]
     return found
 

@@ -22,6 +22,7 @@ from converter.recording.local import LocalRecording
 from converter.recording.sidecars.channels import plan_channels
 from converter.recording.signal import Channel, SignalGroup, SourceFacts
 from converter.recording.store import write_signal_group
+from tests.open_files import open_files
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nm099999"
 MADE = [
@@ -102,11 +103,6 @@ def write(source: Noise, path: Path, threads: int) -> None:
     write_signal_group(source, 0, plan.channels, path, "EEG", path.parent, threads)
 
 
-def open_files() -> set[str]:
-    links = Path("/proc/self/fd").iterdir()
-    return {str(link.readlink()) for link in links if link.is_symlink()}
-
-
 def test_many_pieces_of_codes_gaps_and_waves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,9 +161,9 @@ def test_an_error_reaches_the_caller_and_leaves_nothing_open(
         error = OSError(28, "No space left on device")
         monkeypatch.setattr("converter.recording.zarr_v3.ChunkedArray.write", fail)
     source = Noise(150_000, fail_at=90_000 if at == "reader" else None)
-    before = open_files()
+    before = {file.path for file in open_files()}
     with pytest.raises(type(error)) as caught:
         write(source, tmp_path / "group", threads)
     assert at == "reader" or caught.value is error
     assert not [t for t in threading.enumerate() if t.name.startswith("signal")]
-    assert open_files() <= before
+    assert {file.path for file in open_files()} <= before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,15 +9,11 @@ import numpy as np
 import pytest
 
 from converter.recording.waiting import IN_MEMORY, WaitingSignal
+from tests.open_files import open_files
 
 
-def open_files(folder: Path) -> int:
-    """How many files of the folder this process has open, those without a name too."""
-    found = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += link.readlink().is_relative_to(folder)
-    return found
+def open_in(folder: Path) -> int:
+    return sum(file.path.is_relative_to(folder) for file in open_files())
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
@@ -30,9 +25,9 @@ def test_pieces_come_back_in_their_order(tmp_path: Path, beyond: int) -> None:
     signal = random.normal(size=(5, 700)).astype(np.float32)
     bounds = [0, 1, 250, 250, 600, 700]
     pieces = [signal[:, a:b] for a, b in pairwise(bounds)]
-    open_before = open_files(folder)
+    open_before = open_in(folder)
     waiting = WaitingSignal(IN_MEMORY // 4 + beyond, folder)
-    assert open_files(folder) == open_before + beyond
+    assert open_in(folder) == open_before + beyond
     assert not list(folder.iterdir())
     for piece in pieces:
         waiting.put(piece)
@@ -41,4 +36,4 @@ def test_pieces_come_back_in_their_order(tmp_path: Path, beyond: int) -> None:
     assert np.array_equal(np.concatenate(back, axis=1), signal)
     assert not list(waiting.take())
     waiting.close()
-    assert open_files(folder) == open_before
+    assert open_in(folder) == open_before
